@@ -46,13 +46,20 @@ pub async fn connect(host: &str, port: u16) -> io::Result<TcpStream> {
     Ok(stream)
 }
 
+/// A connection to a Unix socket.
+#[cfg(unix)]
+pub use tokio::net::UnixStream;
+/// Stands for a connection to a Unix socket: there is none on this system.
+#[cfg(not(unix))]
+pub type UnixStream = TcpStream;
+
 /// Connects to a Unix socket.
 ///
 /// # Errors
 /// Nobody listens there, or this system has no Unix sockets.
 #[cfg(unix)]
-pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<tokio::net::UnixStream> {
-    tokio::net::UnixStream::connect(path).await
+pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<UnixStream> {
+    UnixStream::connect(path).await
 }
 
 /// Fails: tokio has no Unix sockets on this system.
@@ -60,7 +67,7 @@ pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<tokio::net::Unix
 /// # Errors
 /// Always.
 #[cfg(not(unix))]
-pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<TcpStream> {
+pub async fn connect_unix(path: impl AsRef<Path>) -> io::Result<UnixStream> {
     let says = format!("{}: Unix sockets do not work on this system", path.as_ref().display());
     Err(io::Error::new(io::ErrorKind::Unsupported, says))
 }

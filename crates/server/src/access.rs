@@ -9,8 +9,6 @@
 //! - A3: who has logged in with a token is that token, as long as the settings have it: rights,
 //!   expiry and removal take effect at once.
 
-use std::fmt;
-use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -20,6 +18,7 @@ use http::{HeaderMap, HeaderName};
 use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
+use crate::address::{ClientAddress, PeerAddress};
 use crate::certificate::Certificate;
 use crate::config::{CertificateConfig, ConfigError, Entry, ServerConfig};
 use crate::problem::Problem;
@@ -85,25 +84,7 @@ impl Rights {
 #[derive(Clone, Debug)]
 pub struct Identity {
     known: Arc<Known>,
-    peer: Option<PeerAddress>,
-}
-
-/// The other end of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum PeerAddress {
-    /// Of a network. A process of this machine can have any address of this machine.
-    Network { ip: IpAddr, is_this_machine: bool },
-    /// A process that uses the socket of this machine, and the user whom the system knows it by.
-    Process { uid: u32 },
-}
-
-impl fmt::Display for PeerAddress {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            PeerAddress::Network { ip, .. } => ip.fmt(f),
-            PeerAddress::Process { uid } => write!(f, "uid:{uid}"),
-        }
-    }
+    address: Option<ClientAddress>,
 }
 
 #[derive(Debug)]
@@ -183,7 +164,7 @@ impl Identity {
     }
 
     fn of(known: Known) -> Identity {
-        Identity { known: Arc::new(known), peer: None }
+        Identity { known: Arc::new(known), address: None }
     }
 
     /// Returns who has proved to be both: it may do what both may.
@@ -213,10 +194,14 @@ impl Identity {
         })
     }
 
-    /// Returns who acts, for the audit trail. The address is that of the connection: behind a
-    /// proxy, the proxy's.
+    /// Returns the address of who sends the request.
+    pub(crate) fn address(&self) -> Option<ClientAddress> {
+        self.address
+    }
+
+    /// Returns who acts, for the audit trail.
     pub(crate) fn operator(&self) -> Operator {
-        let from = self.peer.map(|peer| peer.to_string()).unwrap_or_default();
+        let from = self.address.map(|address| address.to_string()).unwrap_or_default();
         Operator { who: self.name().to_owned(), from }
     }
 
@@ -352,7 +337,18 @@ impl Access {
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         let identity = self.find(headers, caller, login)?;
-        Ok(Identity { peer: Some(caller.peer), ..identity })
+        Ok(Identity { address: Some(self.address_of(headers, caller.peer)), ..identity })
+    }
+
+    /// Finds the address of the client. A proxy of the settings names it; nobody else can.
+    pub(crate) fn address_of(&self, headers: &HeaderMap, peer: PeerAddress) -> ClientAddress {
+        let Some(proxy) = self.proxy.as_ref().filter(|proxy| proxy.has_address(peer)) else {
+            return ClientAddress::Direct(peer);
+        };
+        match proxy.forwarded_for(headers, peer) {
+            Some(client) => ClientAddress::Forwarded(client),
+            None => ClientAddress::Proxy(peer),
+        }
     }
 
     fn find(
@@ -527,6 +523,8 @@ fn digest_of_hex(text: &str) -> Option<[u8; 32]> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::IpAddr;
+
     use super::*;
     use crate::config::TokenConfig;
 

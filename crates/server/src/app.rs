@@ -17,6 +17,7 @@ use crate::access::{Access, Identity};
 use crate::config::LimitsConfig;
 use crate::events::{Event, Events, What};
 use crate::health::StoreHealth;
+use crate::held::HeldLeases;
 use crate::life::{Life, MostSessions};
 use crate::limits::Limits;
 use crate::metrics::Metrics;
@@ -68,6 +69,7 @@ pub(crate) struct Inner {
     /// Sessions, attempts and answered grants.
     pub(crate) life: Mutex<Life<Arc<Peer>>>,
     pub(crate) ended: EndedLeases,
+    pub(crate) held: HeldLeases,
     pub(crate) events: Events,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) health: StoreHealth,
@@ -118,6 +120,7 @@ impl App {
                 limits: limits.clone(),
                 life: Mutex::new(Life::new(sessions)),
                 ended: EndedLeases::default(),
+                held: HeldLeases::default(),
                 events: Events::new(epoch),
                 metrics: metrics.clone(),
                 health: StoreHealth::default(),
@@ -147,6 +150,7 @@ impl App {
 
     /// Reports that a lease is lost, unless its end is known.
     pub(crate) fn lost(&self, name: &LockName, id: LeaseId, identity: &Identity) {
+        self.held.end(id);
         if self.ended.note(id) {
             self.metrics.lost(&self.store);
             self.events.publish(Event::of(What::Lost, name).lease(id).by(identity));
@@ -155,6 +159,7 @@ impl App {
 
     /// Reports that a lease was released.
     pub(crate) fn released(&self, name: &LockName, id: LeaseId, identity: &Identity) {
+        self.held.end(id);
         self.ended.note(id);
         self.events.publish(Event::of(What::Released, name).lease(id).by(identity));
     }

@@ -121,6 +121,9 @@ pub(crate) struct ProxyConfig {
     /// Whether every process on this machine may name people.
     #[serde(default)]
     pub(crate) trust_this_machine: bool,
+    /// Whether it adds the address of its client to `X-Forwarded-For`.
+    #[serde(default)]
+    pub(crate) forwarded_for: bool,
     #[serde(default)]
     pub(crate) users: Vec<UserConfig>,
 }
@@ -265,6 +268,8 @@ pub(crate) struct LimitsConfig {
     pub(crate) connections: usize,
     pub(crate) connections_per_address: usize,
     pub(crate) waiters_per_client: usize,
+    pub(crate) leases_per_client: usize,
+    pub(crate) leases_per_address: usize,
     pub(crate) sessions: usize,
     pub(crate) sessions_per_client: usize,
     pub(crate) event_streams: usize,
@@ -306,6 +311,8 @@ impl Default for LimitsConfig {
             connections: 20_000,
             connections_per_address: 10_000,
             waiters_per_client: 1_000,
+            leases_per_client: 100_000,
+            leases_per_address: 100_000,
             sessions: 100_000,
             sessions_per_client: 10_000,
             event_streams: 1_000,
@@ -409,6 +416,8 @@ impl ServerConfig {
             ("body_bytes", limits.body_bytes),
             ("sessions", limits.sessions),
             ("sessions_per_client", limits.sessions_per_client),
+            ("leases_per_client", limits.leases_per_client),
+            ("leases_per_address", limits.leases_per_address),
         ];
         if let Some((name, _)) = positive.iter().find(|(_, value)| *value == 0) {
             return Err(ConfigError::new(format_args!("limits.{name} must be above 0")));
@@ -562,6 +571,13 @@ mod tests {
                 "no network such as",
             ),
             (format!("[server.proxy]\n{header}addresses = []\n"), "must name the proxy"),
+            (
+                format!(
+                    "{token}[server.proxy]\naddresses = [\"127.0.0.1\"]\nforwarded_for = true\n"
+                ),
+                "trust_this_machine",
+            ),
+            ("[server.limits]\nleases_per_client = 0\n".to_owned(), "leases_per_client"),
             (format!("{socket}mode = \"0777\"\n"), "such as \"0600\""),
             (format!("[server]\nlisten = \"127.0.0.1:1\"\n{socket}"), "past the mode"),
         ] {

@@ -82,8 +82,13 @@ pub(crate) async fn acquire(
     if let Err(error) = not_live(&app, request.hold) {
         return answer(Err::<AcquireReply, _>(error));
     }
+    // It may be a repeat, or a look of a waiter.
+    let mut places = app.lease_places(&identity, 1, Some(request.lease_id))?;
     let reply = app.engine().try_acquire(&request).await;
-    if let Ok(AcquireReply::Granted { token, .. }) = &reply {
+    if let Ok(AcquireReply::Granted { token, left, .. }) = &reply {
+        if let (Some(left), Some(place)) = (left, places.pop()) {
+            app.hold(request.lease_id, *left, place);
+        }
         let event = Event::of(What::Granted, &request.name).by(&identity);
         app.events.publish(event.lease(request.lease_id).token(*token));
     }
@@ -125,8 +130,14 @@ pub(crate) async fn renew(
     }
     let replies = app.engine().renew(&lines).await;
     for (line, reply) in lines.iter().zip(&replies) {
-        if let (Purpose::Keep(_), Ok(RenewReply::Unknown)) = (line.purpose, reply) {
-            app.lost(&line.name, line.lease_id, &identity);
+        match (line.purpose, reply) {
+            (Purpose::Keep(_), Ok(RenewReply::Unknown)) => {
+                app.lost(&line.name, line.lease_id, &identity);
+            }
+            (Purpose::Keep(_), Ok(RenewReply::Renewed { left: Some(left) })) => {
+                app.keep(line.lease_id, *left, &identity);
+            }
+            _ => {}
         }
     }
     Ok(Json(Outcome::Ok(replies.into_iter().map(outcome).collect())))

@@ -26,7 +26,7 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize, Serializer};
 use tokio::sync::{Notify, watch};
-use utoipa::IntoParams;
+use utoipa::{IntoParams, ToSchema};
 
 use crate::access::{Identity, Right};
 use crate::app::App;
@@ -47,8 +47,42 @@ const TOGETHER: Duration = Duration::from_millis(20);
 pub(crate) const STILL_HERE: Duration = Duration::from_secs(10);
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
+/// One event of the stream: its lines `id:`, `event:` and `data:`.
+#[derive(ToSchema)]
+#[allow(dead_code, reason = "the description is made of it; events are written as text")]
+struct EventLines {
+    /// For `Last-Event-ID`; absent with `gap` and `state`.
+    #[schema(nullable = false)]
+    id: Option<String>,
+    event: EventWord,
+    /// JSON: `name`, `at_ms` and what is known of the event; with `state` the lock as `GET` of it
+    /// shows it; with `gap` an empty object.
+    #[schema(content_media_type = "application/json")]
+    data: String,
+}
+
+/// What an event says.
+#[derive(ToSchema)]
+#[serde(untagged)]
+#[allow(dead_code, reason = "the description is made of it; events are written as text")]
+enum EventWord {
+    OfLock(What),
+    OfStream(StreamEvent),
+}
+
+/// What an event says about the stream, or about the state of a lock.
+#[derive(ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[allow(dead_code, reason = "the description is made of it; events are written as text")]
+enum StreamEvent {
+    Gap,
+    State,
+}
+
 /// What happened.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+#[schema(as = LockEvent)]
 pub(crate) enum What {
     Granted,
     Released,
@@ -286,8 +320,8 @@ pub(crate) struct EventParameters {
         ("Last-Event-ID" = Option<String>, Header, description = "The last id that was received"),
     ),
     responses(
-        (status = 200, body = String, description = "The stream",
-         content_type = "text/event-stream"),
+        (status = 200, body = EventLines,
+         description = "The stream: the schema of an event", content_type = "text/event-stream"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )

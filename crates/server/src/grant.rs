@@ -13,7 +13,9 @@ use axum::body::{Body, Bytes};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::{join_all, try_join_all};
 use holdline::{Guard, Lease, ReleaseOutcome};
-use holdline_core::{Certainty, Hold, LeaseId, LockName, Moment, Purpose, RenewRequest};
+use holdline_core::{
+    Certainty, Hold, LeaseId, LockName, Moment, Purpose, RenewReply, RenewRequest,
+};
 use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
@@ -21,8 +23,11 @@ use tokio_util::sync::CancellationToken;
 use crate::access::Identity;
 use crate::app::App;
 use crate::events::{Event, What};
+use crate::held::LeasePlace;
 use crate::json::Json;
-use crate::life::{ACKNOWLEDGEMENT, AttemptId, Begin, Extension, Refusal, SessionEnd, is_long};
+use crate::life::{
+    ACKNOWLEDGEMENT, AttemptId, Begin, Extension, MOST_LEASES, Refusal, SessionEnd, is_long,
+};
 use crate::peer::Peer;
 use crate::problem::Problem;
 
@@ -45,6 +50,8 @@ pub(crate) struct Attempt {
     ended: CancellationToken,
     peer: Option<Arc<Peer>>,
     began: Moment,
+    /// For the leases that it may get.
+    places: Vec<LeasePlace>,
     is_reported: bool,
 }
 
@@ -74,6 +81,7 @@ impl Attempt {
         of: &AttemptOf<'_>,
     ) -> Result<Attempt, Problem> {
         let began = app.client.clock().now();
+        let places = app.lease_places(identity, of.count, of.key)?;
         let begin = Begin {
             count: of.count,
             session: of.session,
@@ -93,6 +101,7 @@ impl Attempt {
             ended: begun.ended,
             peer,
             began,
+            places,
             is_reported: false,
         })
     }
@@ -122,11 +131,14 @@ impl Attempt {
 
     /// Takes grants over from their guards: the session lists all of them, or all are released.
     pub(crate) async fn take_over(&mut self, guards: Vec<Guard>) -> Result<Vec<Listed>, Problem> {
+        for (guard, place) in guards.iter().zip(std::mem::take(&mut self.places)) {
+            self.app.hold(guard.lease_id(), guard.remaining(), place);
+        }
         if self.peer.as_ref().is_some_and(|peer| peer.is_gone()) {
             // An id of the client is left to it, and its grant ends with its first lease.
             let certainty = match self.key {
                 Some(_) => Certainty::Applied,
-                None => undo(guards).await,
+                None => self.undo(guards).await,
             };
             return Err(Problem::client_gone().certain(certainty));
         }
@@ -137,12 +149,28 @@ impl Attempt {
             // After silence the client may have gone on elsewhere, under the id that it chose.
             let certainty = match (end, self.key) {
                 (SessionEnd::Silent, Some(_)) => Certainty::Unknown,
-                _ => undo(guards).await,
+                _ => self.undo(guards).await,
             };
             return Err(Problem::session_ended().certain(certainty));
         }
         // If one fails, the end of the attempt releases all of them.
         try_join_all(guards.into_iter().map(detach)).await
+    }
+
+    /// Releases grants that are not registered; returns whether one may still be there.
+    async fn undo(&self, guards: Vec<Guard>) -> Certainty {
+        let mut certainty = Certainty::NotApplied;
+        let ids: Vec<LeaseId> = guards.iter().map(Guard::lease_id).collect();
+        let outcomes = join_all(guards.into_iter().map(Guard::release)).await;
+        for (id, outcome) in ids.into_iter().zip(outcomes) {
+            match outcome {
+                ReleaseOutcome::Released { confirmed: true, .. }
+                | ReleaseOutcome::Nested { .. }
+                | ReleaseOutcome::Lost { .. } => self.app.held.end(id),
+                _ => certainty = Certainty::Unknown,
+            }
+        }
+        certainty
     }
 
     /// Answers with the grants.
@@ -211,20 +239,6 @@ async fn detach(guard: Guard) -> Result<Listed, Problem> {
     Ok(Listed { lease, remaining })
 }
 
-/// Releases grants that are not registered; returns whether one may still be there.
-async fn undo(guards: Vec<Guard>) -> Certainty {
-    let outcomes = join_all(guards.into_iter().map(Guard::release)).await;
-    let is_over = |outcome: &ReleaseOutcome| {
-        matches!(
-            outcome,
-            ReleaseOutcome::Released { confirmed: true, .. }
-                | ReleaseOutcome::Nested { .. }
-                | ReleaseOutcome::Lost { .. }
-        )
-    };
-    if outcomes.iter().all(is_over) { Certainty::NotApplied } else { Certainty::Unknown }
-}
-
 impl App {
     /// Explains why `life` refuses.
     pub(crate) fn refused(&self, refusal: Refusal, session: Option<LeaseId>) -> Problem {
@@ -233,10 +247,20 @@ impl App {
                 Problem::other_server()
             }
             Refusal::NoSession => Problem::no_session(),
-            Refusal::TooManyLeases => Problem::too_many("the session has too many leases already"),
-            Refusal::TooManySessions => Problem::too_many("too many sessions are open already"),
+            Refusal::TooManyLeases => {
+                Problem::too_many(format!("a session may have {MOST_LEASES} leases"))
+                    .fix("open another session")
+            }
+            Refusal::TooManySessions => Problem::too_many("too many sessions are open already")
+                .fix(
+                    "close some, or raise `sessions` in `[server.limits]` of the server, and \
+                     restart it",
+                ),
             Refusal::TooManySessionsOfOwner => {
-                Problem::too_many("too many sessions of this client are open already")
+                Problem::too_many("too many sessions of this client are open already").fix(
+                    "close some, or raise `sessions_per_client` in `[server.limits]` of the \
+                     server, and restart it",
+                )
             }
         }
     }
@@ -322,8 +346,11 @@ async fn extend(app: &App, read: &[Extension]) {
         for (extension, reply) in batch.iter().zip(replies) {
             match reply {
                 // What was released meanwhile, or revoked, is over.
-                Ok(_) => {
+                Ok(reply) => {
                     app.life.lock().extended(extension.lease_id);
+                    if let RenewReply::Renewed { left } = reply {
+                        app.extend(extension.lease_id, left.unwrap_or(extension.lease));
+                    }
                 }
                 Err(error) => tracing::warn!(%error, "a lease is not extended yet"),
             }

@@ -24,6 +24,7 @@ use utoipa::ToSchema;
 use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::json::Json;
+use crate::metrics::OpenCounts;
 use crate::problem::{Problem, ProblemBody};
 
 /// How long the store may take to answer.
@@ -220,7 +221,8 @@ pub(crate) async fn metrics(
     identity.may(Right::View)?;
     let (waiting, streams) = app.limits.counts();
     let sessions = app.stores().map(|app| app.life.lock().session_count()).sum();
-    let text = app.metrics.text(waiting, streams, sessions);
+    let leases = app.stores().map(|app| app.held.count()).sum();
+    let text = app.metrics.text(&OpenCounts { waiting, streams, sessions, leases });
     let text = text.ok_or_else(|| Problem::bad_request("the metrics cannot be written"))?;
     let kind = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     Ok(([(CONTENT_TYPE, HeaderValue::from_static(kind))], text).into_response())

@@ -13,12 +13,13 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `life` for what becomes of sessions, attempts and grants, `grant` for what is done about it,
-//! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `shield` for who may do
-//! what, `events` for the stream, `audit` for who did what, `request_log` for who asked what,
-//! `serve`, `local_socket` and `probes` for connections, `config` for the settings,
-//! `handle` for pages that are served beside the API.
+//! `contract` for the engine protocol, `access`, `certificate`, `proxy`, `address` and `shield`
+//! for who may do what, `limits` and `held` for how much of it, `events` for the stream, `audit`
+//! for who did what, `request_log` for who asked what, `serve`, `local_socket` and `probes` for
+//! connections, `config` for the settings, `handle` for pages that are served beside the API.
 
 mod access;
+mod address;
 mod app;
 mod attempt;
 mod audit;
@@ -29,6 +30,7 @@ mod events;
 mod grant;
 mod handle;
 mod health;
+mod held;
 mod input;
 mod json;
 mod kind;

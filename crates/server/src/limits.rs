@@ -5,7 +5,10 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
+use crate::access::Identity;
+use crate::address::ClientAddress;
 use crate::config::LimitsConfig;
+use crate::held::LeasePlace;
 use crate::problem::Problem;
 
 /// The counters behind the limits.
@@ -14,6 +17,23 @@ pub(crate) struct Limits {
     waiters: Counts,
     streams: Counts,
     connections: Counts,
+    leases: Counts,
+    leases_of_addresses: Counts,
+}
+
+/// A limit, and what its error says.
+#[derive(Clone, Copy)]
+struct Limit {
+    most: usize,
+    /// What is limited: `requests of one client that wait`.
+    what: &'static str,
+    fix: &'static str,
+}
+
+impl Limit {
+    fn problem(self) -> Problem {
+        Problem::too_many(format!("there may be {} {}", self.most, self.what)).fix(self.fix)
+    }
 }
 
 /// How many of one kind are open, and how many of them are each client's.
@@ -26,8 +46,8 @@ struct ByClient {
     clients: HashMap<String, usize>,
 }
 
-/// One of a client's waiting requests, event streams or connections; it is counted until it is
-/// dropped.
+/// One of a client's waiting requests, event streams, connections or leases; it is counted until it
+/// is dropped.
 pub struct Counted {
     client: String,
     counts: Counts,
@@ -35,54 +55,128 @@ pub struct Counted {
 
 impl Limits {
     pub(crate) fn new(config: LimitsConfig) -> Limits {
-        let (waiters, streams) = (Counts::default(), Counts::default());
-        Limits { config, waiters, streams, connections: Counts::default() }
+        Limits {
+            config,
+            waiters: Counts::default(),
+            streams: Counts::default(),
+            connections: Counts::default(),
+            leases: Counts::default(),
+            leases_of_addresses: Counts::default(),
+        }
     }
 
-    /// Counts one more connection of an address, or of a local user.
-    pub(crate) fn connection(&self, peer: &str) -> Result<Counted, Problem> {
-        let most = (usize::MAX, self.config.connections_per_address);
-        self.connections.add(peer, most, ("", "too many connections of this address are open"))
+    /// Counts one more connection of an address or of a local user; of a client behind a proxy, one
+    /// more request.
+    pub(crate) fn connection(&self, address: &str) -> Result<Counted, Problem> {
+        let limit = Limit {
+            most: self.config.connections_per_address,
+            what: "connections of one address",
+            fix: "close some, or raise `connections_per_address` in `[server.limits]` of the \
+                  server, and restart it",
+        };
+        self.connections.add(address, limit)
     }
 
     /// Counts one more waiting request of a client.
     pub(crate) fn waiter(&self, client: &str) -> Result<Counted, Problem> {
-        let most = (usize::MAX, self.config.waiters_per_client);
-        self.waiters.add(client, most, ("", "too many requests of this client wait already"))
+        let limit = Limit {
+            most: self.config.waiters_per_client,
+            what: "requests of one client that wait",
+            fix: "wait for fewer locks at once, or raise `waiters_per_client` in \
+                  `[server.limits]` of the server, and restart it",
+        };
+        self.waiters.add(client, limit)
     }
 
     /// Counts one more event stream of a client.
     pub(crate) fn stream(&self, client: &str) -> Result<Counted, Problem> {
-        let most = (self.config.event_streams, self.config.event_streams_per_client);
-        let all = "too many event streams are open already";
-        self.streams.add(client, most, (all, "too many event streams of this client are open"))
+        let of_all = Limit {
+            most: self.config.event_streams,
+            what: "event streams",
+            fix: "close some, or raise `event_streams` in `[server.limits]` of the server, and \
+                  restart it",
+        };
+        let of_client = Limit {
+            most: self.config.event_streams_per_client,
+            what: "event streams of one client",
+            fix: "close some, or raise `event_streams_per_client` in `[server.limits]` of the \
+                  server, and restart it",
+        };
+        let counted = self.streams.add(client, of_client)?;
+        if self.streams.0.lock().all > of_all.most {
+            return Err(of_all.problem());
+        }
+        Ok(counted)
+    }
+
+    /// Counts one more lease of a client, and of its address.
+    pub(crate) fn lease(&self, identity: &Identity) -> Result<LeasePlace, Problem> {
+        self.lease_of(identity.name(), identity.address())
+    }
+
+    /// Counts a lease that is held already, whatever the limits.
+    pub(crate) fn held_lease(&self, identity: &Identity) -> LeasePlace {
+        let address = identity.address().and_then(ClientAddress::counted);
+        LeasePlace {
+            _client: self.leases.add_anyway(identity.name()),
+            _address: address.map(|address| self.leases_of_addresses.add_anyway(&address)),
+        }
+    }
+
+    pub(crate) fn lease_of(
+        &self,
+        client: &str,
+        address: Option<ClientAddress>,
+    ) -> Result<LeasePlace, Problem> {
+        let of_client = Limit {
+            most: self.config.leases_per_client,
+            what: "leases that one client holds or asks for",
+            fix: "release some, or raise `leases_per_client` in `[server.limits]` of the server, \
+                  and restart it",
+        };
+        let of_address = Limit {
+            most: self.config.leases_per_address,
+            what: "leases that the clients of one address hold or ask for",
+            fix: "release some, or raise `leases_per_address` in `[server.limits]` of the server, \
+                  and restart it",
+        };
+        let client = self.leases.add(client, of_client)?;
+        let address = address.and_then(ClientAddress::counted);
+        let address = address.map(|address| self.leases_of_addresses.add(&address, of_address));
+        Ok(LeasePlace { _client: client, _address: address.transpose()? })
     }
 
     /// How many requests wait, and how many event streams are open.
     pub(crate) fn counts(&self) -> (usize, usize) {
         (self.waiters.0.lock().all, self.streams.0.lock().all)
     }
+
+    #[cfg(test)]
+    pub(crate) fn is_empty(&self) -> bool {
+        let all = [&self.waiters, &self.streams, &self.leases, &self.leases_of_addresses];
+        all.into_iter().all(|counts| counts.0.lock().clients.is_empty())
+    }
 }
 
 impl Counts {
-    /// Counts one more, within the limits of all clients and of one.
-    fn add(
-        &self,
-        client: &str,
-        (most, most_of_client): (usize, usize),
-        (all_full, client_full): (&'static str, &'static str),
-    ) -> Result<Counted, Problem> {
+    /// Counts one more, within the limit of one client.
+    fn add(&self, client: &str, limit: Limit) -> Result<Counted, Problem> {
         let mut counts = self.0.lock();
         let of_client = counts.clients.get(client).copied().unwrap_or_default();
-        if of_client >= most_of_client {
-            return Err(Problem::too_many(client_full));
+        if of_client >= limit.most {
+            return Err(limit.problem());
         }
-        if counts.all >= most {
-            return Err(Problem::too_many(all_full));
-        }
+        Ok(self.count(&mut counts, client))
+    }
+
+    fn add_anyway(&self, client: &str) -> Counted {
+        self.count(&mut self.0.lock(), client)
+    }
+
+    fn count(&self, counts: &mut ByClient, client: &str) -> Counted {
         counts.all += 1;
-        counts.clients.insert(client.to_owned(), of_client + 1);
-        Ok(Counted { client: client.to_owned(), counts: self.clone() })
+        *counts.clients.entry(client.to_owned()).or_default() += 1;
+        Counted { client: client.to_owned(), counts: self.clone() }
     }
 }
 
@@ -123,6 +217,38 @@ mod tests {
         assert_eq!(limits.counts(), (0, 2));
         drop((stream, other));
         assert!(limits.stream("a").is_ok());
-        assert_eq!(limits.counts(), (0, 0));
+        assert!(limits.is_empty());
+    }
+
+    #[test]
+    fn every_limit_is_named_with_its_setting() {
+        let config = LimitsConfig {
+            connections_per_address: 0,
+            waiters_per_client: 0,
+            event_streams: 0,
+            event_streams_per_client: 1,
+            leases_per_client: 0,
+            leases_per_address: 1,
+            ..LimitsConfig::default()
+        };
+        let limits = Limits::new(config);
+        let of_client = Limits::new(LimitsConfig { event_streams_per_client: 0, ..config });
+        let of_address =
+            Limits::new(LimitsConfig { leases_per_client: 1, leases_per_address: 0, ..config });
+        let address = Some(ClientAddress::Forwarded([192, 0, 2, 1].into()));
+        for (problem, setting) in [
+            (limits.connection("a").err(), "connections_per_address"),
+            (limits.waiter("a").err(), "waiters_per_client"),
+            (limits.stream("a").err(), "event_streams"),
+            (of_client.stream("a").err(), "event_streams_per_client"),
+            (limits.lease_of("a", None).err(), "leases_per_client"),
+            (of_address.lease_of("a", address).err(), "leases_per_address"),
+        ] {
+            let problem = problem.unwrap_or_else(|| panic!("{setting}: no error"));
+            let advice = problem.advice().unwrap_or_default();
+            assert!(advice.contains(&format!("raise `{setting}` in")), "{setting}: {advice}");
+            assert!(problem.detail().starts_with("there may be 0 "), "{}", problem.detail());
+        }
+        assert!(limits.is_empty() && of_address.is_empty(), "what is refused counts nowhere");
     }
 }

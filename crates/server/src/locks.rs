@@ -101,6 +101,7 @@ pub(crate) async fn renew(
     match app.client.leases().renew_by_id(&name, id, lease).await {
         Ok(valid_for) => {
             app.life.lock().extended(id);
+            app.keep(id, valid_for, &identity);
             Ok(Json(RenewedBody { valid_for_ms: millis(valid_from_arrival(valid_for)) }))
         }
         Err(error) => {
@@ -152,7 +153,10 @@ pub(crate) async fn release_by_id(
             app.released(name, id, identity);
             Ok(())
         }
-        ReleaseOutcome::Lost { reason } => Err(Problem::lost(&reason)),
+        ReleaseOutcome::Lost { reason } => {
+            app.held.end(id);
+            Err(Problem::lost(&reason))
+        }
         _ => Err(Problem::unconfirmed()),
     }
 }

@@ -36,9 +36,18 @@ pub(crate) struct Metrics {
     waiting: Gauge,
     streams: Gauge,
     sessions: Gauge,
+    leases: Gauge,
     connections: Gauge,
     connections_refused: Counter,
     store_up: Family<Labels<1>, Gauge>,
+}
+
+/// How much of what is limited is open now.
+pub(crate) struct OpenCounts {
+    pub(crate) waiting: usize,
+    pub(crate) streams: usize,
+    pub(crate) sessions: usize,
+    pub(crate) leases: usize,
 }
 
 impl Metrics {
@@ -54,6 +63,7 @@ impl Metrics {
             waiting: Gauge::default(),
             streams: Gauge::default(),
             sessions: Gauge::default(),
+            leases: Gauge::default(),
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             store_up: Family::default(),
@@ -89,6 +99,11 @@ impl Metrics {
         registry.register("waiting", "Requests that wait for a lock", self.waiting.clone());
         registry.register("event_streams", "Open event streams", self.streams.clone());
         registry.register("sessions", "Open sessions", self.sessions.clone());
+        registry.register(
+            "leases",
+            "Leases that this server has granted or renewed, and that are not over",
+            self.leases.clone(),
+        );
         registry.register("connections", "Open connections", self.connections.clone());
         registry.register(
             "connections_refused",
@@ -161,11 +176,12 @@ impl Metrics {
     }
 
     /// Writes all metrics.
-    pub(crate) fn text(&self, waiting: usize, streams: usize, sessions: usize) -> Option<String> {
+    pub(crate) fn text(&self, open: &OpenCounts) -> Option<String> {
         let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
-        self.waiting.set(number(waiting));
-        self.streams.set(number(streams));
-        self.sessions.set(number(sessions));
+        self.waiting.set(number(open.waiting));
+        self.streams.set(number(open.streams));
+        self.sessions.set(number(open.sessions));
+        self.leases.set(number(open.leases));
         let mut text = String::new();
         encode(&mut text, &self.registry).ok()?;
         Some(text)

@@ -87,7 +87,7 @@ impl Problem {
         }))
     }
 
-    fn fix(mut self, fix: &'static str) -> Problem {
+    pub(crate) fn fix(mut self, fix: &'static str) -> Problem {
         self.0.fix = Some(fix);
         self
     }
@@ -211,6 +211,11 @@ impl Problem {
         Problem::new(StatusCode::NOT_FOUND, Kind::NotFound, "There is nothing here", detail)
     }
 
+    /// Says how a slash within a lock name is written.
+    pub(crate) fn with_slash_hint(self) -> Problem {
+        self.fix("write a slash within a lock name as `%2F`: `/v1/locks/a%2Fb` is the lock `a/b`")
+    }
+
     pub(crate) fn no_session() -> Problem {
         Problem::not_found("no such session: it was closed, or had no heartbeat for its duration")
             .fix("open a new session, with the leases that are still held")
@@ -284,7 +289,7 @@ impl Problem {
             .fix("send `Content-Type: application/json`")
     }
 
-    pub(crate) fn too_many(detail: &str) -> Problem {
+    pub(crate) fn too_many(detail: impl Into<String>) -> Problem {
         let title = "A limit of the server is reached";
         Problem::new(StatusCode::TOO_MANY_REQUESTS, Kind::TooMany, title, detail)
             .retry_after(Duration::from_secs(1))
@@ -408,7 +413,7 @@ fn of_kind(error: &LockError) -> Problem {
         }
         ErrorKind::Lost { reason } => Problem::lost(reason),
         ErrorKind::TooManyWaiters { limit } => {
-            Problem::too_many(&format!("{limit} contenders wait for the lock already"))
+            Problem::too_many(format!("{limit} contenders wait for the lock already"))
         }
         ErrorKind::Quarantined { left } => {
             let detail = "the store lost its memory, and grants nothing for a while";

@@ -2,22 +2,30 @@
 //!
 //! - X1: a header that names a person counts only from the proxy: from its addresses, or over the
 //!   socket from the user it runs as. From anybody else the request is refused.
+//! - X3: `X-Forwarded-For` counts only from the proxy, if the settings say that it adds to it. Of
+//!   its addresses the last one counts that is not another proxy's: all before it are the client's
+//!   to invent.
 //! - X2: an address of this machine proves nothing about a process of this machine. It counts only
 //!   if the settings say that every process here is trusted.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, HeaderName};
 use serde::{Deserialize, Deserializer, de};
 
-use crate::access::{Identity, PeerAddress};
+use crate::access::Identity;
+use crate::address::PeerAddress;
 use crate::config::{ConfigError, Entry, ProxyConfig};
 use crate::problem::Problem;
+
+const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
 
 /// A reverse proxy.
 pub(crate) struct Proxy {
     /// The header that names people; `None` if the proxy only passes tokens on.
     pub(crate) header: Option<HeaderName>,
+    /// It adds the address of its client to `X-Forwarded-For`.
+    adds_forwarded_for: bool,
     networks: Vec<Network>,
     uids: Vec<u32>,
     trusts_this_machine: bool,
@@ -39,7 +47,11 @@ impl Proxy {
                 .map_err(|_| ConfigError::new("proxy.header is no header name"))
         });
         let local = config.addresses.iter().find(|network| network.has_loopback());
-        if let (Some(_), Some(local), false) = (&header, local, config.trust_this_machine) {
+        let is_believed = header.is_some() || config.forwarded_for;
+        if let Some(local) = local
+            && is_believed
+            && !config.trust_this_machine
+        {
             return Err(ConfigError::new(format_args!(
                 "proxy.addresses: every process on this machine could send the header from \
                  {local}: let the proxy use `socket`, and put its user into `proxy.uids`; or set \
@@ -49,6 +61,7 @@ impl Proxy {
         let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
         Ok(Proxy {
             header: header.transpose()?,
+            adds_forwarded_for: config.forwarded_for,
             networks: config.addresses.clone(),
             uids: config.uids.clone(),
             trusts_this_machine: config.trust_this_machine,
@@ -79,6 +92,25 @@ impl Proxy {
         }
     }
 
+    /// Finds the address of the client for which the proxy sends; `None` if it does not say so.
+    pub(crate) fn forwarded_for(&self, headers: &HeaderMap, peer: PeerAddress) -> Option<IpAddr> {
+        if !self.adds_forwarded_for || !self.is_at(peer) {
+            return None;
+        }
+        // Each proxy adds the other end of its connection. So the list is read from its end.
+        let mut client = None;
+        for line in headers.get_all(FORWARDED_FOR).iter().rev() {
+            for entry in line.to_str().unwrap_or_default().rsplit(',') {
+                let Some(address) = address_in(entry.trim()) else { return client };
+                client = Some(address);
+                if !self.networks.iter().any(|network| network.contains(address)) {
+                    return client;
+                }
+            }
+        }
+        client
+    }
+
     /// Finds out whom the header names; `None` if it is not there.
     pub(crate) fn identify(
         &self,
@@ -94,6 +126,14 @@ impl Proxy {
         let user = self.users.iter().find(|user| name == user.name());
         user.cloned().map(Some).ok_or_else(Problem::unauthenticated)
     }
+}
+
+/// Reads an address; some proxies add a port.
+fn address_in(entry: &str) -> Option<IpAddr> {
+    let address = entry.parse::<IpAddr>().ok();
+    let bracketed = || entry.strip_prefix('[')?.strip_suffix(']')?.parse::<IpAddr>().ok();
+    let with_port = || Some(entry.parse::<SocketAddr>().ok()?.ip());
+    address.or_else(bracketed).or_else(with_port).map(|address| address.to_canonical())
 }
 
 /// An address, or all addresses that begin with the same bits: `10.0.0.1`, `10.0.0.0/8`.

@@ -15,6 +15,7 @@ use http::{Method, Request, StatusCode};
 use parking_lot::Mutex;
 
 use crate::access::{Access, Caller, Identity};
+use crate::address::ClientAddress;
 
 /// What the lines are filtered by.
 const TARGET: &str = "holdline::request";
@@ -51,7 +52,7 @@ pub(crate) struct Entry {
     /// The lock name as it stands in the path, in use only if lines are wanted.
     name: Option<String>,
     sender: Option<Sender>,
-    from: Option<Caller>,
+    pub(crate) from: Option<ClientAddress>,
     shows_proof: bool,
     began: Instant,
 }
@@ -61,11 +62,12 @@ impl Entry {
     pub(crate) fn of<B>(request: &mut Request<B>, access: &Access) -> Entry {
         let shows_proof = request.headers().contains_key(AUTHORIZATION)
             || access.proxy_header().is_some_and(|header| request.headers().contains_key(header));
+        let caller = request.extensions().get::<Caller>();
         let mut entry = Entry {
             method: request.method().clone(),
             name: None,
             sender: None,
-            from: request.extensions().get::<Caller>().cloned(),
+            from: caller.map(|caller| access.address_of(request.headers(), caller.peer)),
             shows_proof,
             began: Instant::now(),
         };
@@ -87,11 +89,11 @@ impl Entry {
 impl RequestLog {
     /// Writes the lines about a request that is answered. `path` is the pattern of its route.
     pub(crate) fn write(&self, entry: &Entry, path: &str, status: StatusCode) {
-        let Some(from) = entry.from.as_ref().map(|caller| caller.peer) else { return };
+        let Some(from) = entry.from else { return };
         // A form has its token in the body.
         let is_wrong = entry.shows_proof || entry.method == Method::POST;
         if status == StatusCode::UNAUTHORIZED && is_wrong {
-            self.write_wrong(entry, path, &from);
+            self.write_wrong(entry, path, from);
         }
         let Some(sender) = &entry.sender else { return };
         let (method, status) = (&entry.method, status.as_u16());
@@ -101,7 +103,7 @@ impl RequestLog {
         tracing::info!(target: TARGET, %method, path, name, status, ms, who, %from);
     }
 
-    fn write_wrong(&self, entry: &Entry, path: &str, from: &crate::access::PeerAddress) {
+    fn write_wrong(&self, entry: &Entry, path: &str, from: ClientAddress) {
         let mut window = self.0.lock();
         let now = Instant::now();
         if window.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {

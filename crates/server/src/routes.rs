@@ -2,6 +2,7 @@
 
 use axum::Router;
 use axum::routing::{delete, get, post, put};
+use http::Uri;
 
 use crate::app::App;
 use crate::problem::Problem;
@@ -16,9 +17,19 @@ pub(crate) fn router(app: &App, pages: Router) -> Router {
     stores
         .merge(health(app))
         .merge(pages)
-        .fallback(async || Problem::not_found("no such path or store: see /api/openapi.json"))
+        .fallback(async |uri: Uri| no_route(uri.path()))
         .method_not_allowed_fallback(async || Problem::method_not_allowed())
         .layer(Shield(app.clone()))
+}
+
+/// A path that leads nowhere. A plain slash within a lock name divides the path.
+fn no_route(path: &str) -> Problem {
+    let no_path = || Problem::not_found("no such path or store: see /api/openapi.json");
+    let Some((_, name)) = path.split_once("/v1/locks/") else { return no_path() };
+    if name.is_empty() {
+        return Problem::not_found("the path ends before the lock name");
+    }
+    if name.contains('/') { no_path().with_slash_hint() } else { no_path() }
 }
 
 /// The paths of probes, which need no token.

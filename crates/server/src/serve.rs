@@ -32,7 +32,8 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::access::{Caller, PeerAddress};
+use crate::access::Caller;
+use crate::address::PeerAddress;
 use crate::app::{App, DEFAULT_STORE};
 use crate::audit;
 use crate::certificate::Certificate;
@@ -358,6 +359,7 @@ async fn sweep(app: &App) {
     loop {
         tokio::time::sleep(SWEEP).await;
         let over = |app: &App| app.life.lock().sweep(app.client.clock().now());
+        app.stores().for_each(|app| app.held.sweep(app.client.clock().now()));
         let over: usize = app.stores().map(over).sum();
         if over > 0 {
             tracing::info!(over, "sessions ended in silence");

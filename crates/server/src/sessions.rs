@@ -211,7 +211,9 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
             Ok(RenewReply::Renewed { left }) => {
                 // The session lists it, so its client can know it: it is short no longer.
                 app.life.lock().extended(entry.1);
-                let until = valid_until(sent, Some(left.unwrap_or(duration)), DEFAULT_DRIFT_PPM);
+                let left = left.unwrap_or(duration);
+                app.keep(entry.1, left, identity);
+                let until = valid_until(sent, Some(left), DEFAULT_DRIFT_PPM);
                 let remaining = app.client.clock().now().until(until);
                 (LeaseState::Renewed, valid_from_arrival(remaining))
             }

@@ -9,20 +9,25 @@
 
 use std::convert::Infallible;
 use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
 use std::sync::LazyLock;
 use std::task::{Context, Poll};
 
+use axum::body::{Body, Bytes};
 use axum::extract::{FromRequestParts, MatchedPath, Request};
 use axum::response::{IntoResponse, Response};
 use futures_util::future::BoxFuture;
 use http::header::{HOST, ORIGIN};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use tower_layer::Layer;
 use tower_service::Service;
 
 use crate::access::{Caller, Identity};
+use crate::address::ClientAddress;
 use crate::app::App;
+use crate::limits::Counted;
 use crate::metrics::Waited;
 use crate::problem::Problem;
 use crate::request_log::{Entry, Sender};
@@ -135,10 +140,15 @@ where
         let entry = Entry::of(&mut request, &app.access.read());
         let path = request.extensions().get::<MatchedPath>().cloned();
         let checked = app.hosts.read().check(request.headers(), request.uri());
-        let answered = checked.map(|()| self.route.call(request));
+        let counted = checked.and_then(|()| count_forwarded(&app, &entry));
+        let answered = counted.map(|counted| (counted, self.route.call(request)));
         Box::pin(async move {
             let mut response = match answered {
-                Ok(answered) => answered.await?,
+                Ok((None, answered)) => answered.await?,
+                Ok((Some(counted), answered)) => {
+                    let counting = |body| Body::new(CountedBody { body, _counted: counted });
+                    answered.await?.map(counting)
+                }
                 Err(problem) => problem.into_response(),
             };
             let path = path.as_ref().map_or("other", MatchedPath::as_str);
@@ -150,6 +160,43 @@ where
             response.headers_mut().extend(of_route);
             Ok(response)
         })
+    }
+}
+
+/// A request of a client behind a proxy counts as a connection of its address, since it takes one
+/// of the proxy's.
+fn count_forwarded(app: &App, entry: &Entry) -> Result<Option<Counted>, Problem> {
+    match entry.from {
+        Some(ClientAddress::Forwarded(client)) => {
+            app.limits.connection(&client.to_string()).map(Some)
+        }
+        _ => Ok(None),
+    }
+}
+
+/// The body of an answer to a request that counts until its end.
+struct CountedBody {
+    body: Body,
+    _counted: Counted,
+}
+
+impl HttpBody for CountedBody {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, axum::Error>>> {
+        Pin::new(&mut self.body).poll_frame(context)
+    }
+
+    fn is_end_stream(&self) -> bool {
+        self.body.is_end_stream()
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        self.body.size_hint()
     }
 }
 

@@ -1,7 +1,8 @@
-//! The .deb: built from the binary as it is shipped, installed into a directory, and removed.
+//! The .deb: built from the binary as it is shipped, installed into a directory, and removed. Its
+//! unit is started under a systemd that has a root of its own, if this is root.
 
 use super::output;
-use crate::cargo::cargo;
+use crate::cargo::{cargo, root};
 use crate::metadata::Metadata;
 use crate::process;
 use std::path::{Path, PathBuf};
@@ -39,11 +40,25 @@ pub(crate) fn make() -> Result<(), String> {
     output(Command::new(target.join("dist/holdline")).args(["man", "--all"]).arg(&share))?;
     let package = place.join("holdline.deb");
     let mut deb = Command::new(tool);
-    deb.current_dir(crate::cargo::root()).args(["-p", "holdline-cli", "--no-build"]);
+    deb.current_dir(root()).args(["-p", "holdline-cli", "--no-build"]);
     deb.args(["--profile", "dist", "--output"]).arg(&package);
     output(&mut deb)?;
     install_and_remove(&package, &place.join("root"))?;
+    try_unit(&target.join("dist/holdline"))?;
     println!("package: {}", package.display());
+    Ok(())
+}
+
+/// Starts the unit with all of its restrictions, and asks the server.
+fn try_unit(binary: &Path) -> Result<(), String> {
+    let id = output(Command::new("id").arg("-u"))?.stdout;
+    if String::from_utf8_lossy(&id).trim() != "0" {
+        println!("the unit was not started: systemd in namespaces of its own needs root");
+        return Ok(());
+    }
+    let script = root().join("packaging/debian/try-unit.sh");
+    let said = output(Command::new(script).arg(binary))?.stdout;
+    print!("{}", String::from_utf8_lossy(&said));
     Ok(())
 }
 

@@ -331,6 +331,58 @@ fn curl_takes_a_lock_over_a_socket_of_this_machine() {
     assert!(both.code == 78 && both.stderr.contains("past the mode"), "{both:?}");
 }
 
+/// The system says who asks: no token is needed.
+#[test]
+fn our_programs_use_a_socket_as_the_user_that_the_system_names() {
+    let world = World::new();
+    let path = world.path("a server.sock").display().to_string();
+    let url = format!("http+unix://{}", path.replace('/', "%2F").replace(' ', "%20"));
+    let own = rustix::process::geteuid().as_raw();
+    let serve = |uid: u32| {
+        let users = format!(
+            "[server.socket]\npath = \"{path}\"\nusers = [{{ name = \"deploy\", uid = {uid}, \
+             rights = [\"view\", \"lock\"], prefixes = [\"ci/\"] }}]\n[server.limits]\n\
+             leases_per_client = 1\n"
+        );
+        let config = world.path("server.toml");
+        std::fs::write(&config, users).expect("written");
+        let config = config.display().to_string();
+        Served::started(world.start(&["--config", &config, "serve"]))
+    };
+    let stop = |mut server: Served| {
+        server.0.signal(Signal::TERM);
+        assert_eq!(server.0.code(), 0);
+    };
+    let run = |name: &str| world.run(&["--url", &url, "run", name, "--", "true"]);
+
+    let server = serve(own);
+    let (inside, outside) = (run("ci/a"), run("prod"));
+    assert_eq!(inside.code, 0, "{inside:?}");
+    assert!(outside.code == 77 && outside.stderr.contains("prefix"), "{outside:?}");
+    // The waiters and hints of another program, over the same socket.
+    let waits = ["--url", &url, "run", "ci/b", "--wait", "60s", "--"];
+    let holder = world.start(&[&waits[..], &["sh", "-c", "echo held >&2; read _"]].concat());
+    while !holder.said().contains("held") {}
+    let who = world.run(&["--url", &url, "--json", "who", "ci/b"]);
+    assert!(who.code == 0 && who.stdout.contains("\"pid\""), "{who:?}");
+    let more = world.run(&["--url", &url, "run", "--try", "ci/c", "--", "true"]);
+    assert!(more.code == 69 && more.stderr.contains("raise `leases_per_client`"), "{more:?}");
+    let doctor = world.run(&["--url", &url, "doctor"]);
+    assert!(doctor.stdout.contains("none, on this machine"), "{doctor:?}");
+    drop(holder);
+    stop(server);
+
+    let stranger = serve(own + 1);
+    let refused = run("ci/a");
+    assert!(refused.code == 77 && refused.stderr.contains("`socket.users`"), "{refused:?}");
+    stop(stranger);
+
+    let nobody = run("ci/a");
+    assert!(nobody.code == 69 && nobody.stderr.contains("a server.sock"), "{nobody:?}");
+    let plain = world.run(&["--url", &format!("http+unix://{path}"), "run", "a", "--", "true"]);
+    assert!(plain.code == 78 && plain.stderr.contains("%2F"), "{plain:?}");
+}
+
 #[test]
 fn several_stores_are_served_by_name() {
     let world = World::new();

@@ -25,7 +25,7 @@ pub async fn checkup(options: &HttpOptions) -> Result<Checkup, LockError> {
 
 async fn check(options: &HttpOptions) -> Checkup {
     let mut checkup = Checkup::new(ENGINE);
-    checkup.add(match (&options.tls, options.server.is_here()) {
+    checkup.add(match (&options.tls, options.place.is_here()) {
         (Some(_), _) => Finding::ok("encryption", TLS, "TLS"),
         (None, true) => Finding::ok("encryption", TLS, "none, on this machine"),
         (None, false) => Finding::ok("encryption", TLS, "none").warn("use `https://`"),
@@ -38,7 +38,7 @@ async fn check(options: &HttpOptions) -> Checkup {
             return checkup;
         }
     };
-    checkup.add(Finding::ok("reachable", REACHABLE, options.server.to_string()));
+    checkup.add(Finding::ok("reachable", REACHABLE, options.place.to_string()));
     let looked = match LockName::new(ANY_NAME) {
         Ok(name) => store.inspect(&name).await.map(|_| ()),
         Err(_) => Ok(()),

@@ -34,7 +34,7 @@ impl Client {
             LockError::invalid(ENGINE, "url", "has a host that no HTTP header can carry")
         })?;
         let target = Target {
-            server: options.server.clone(),
+            place: options.place.clone(),
             tls: options.tls.clone(),
             limit: options.connect_timeout,
         };

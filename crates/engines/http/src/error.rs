@@ -1,16 +1,33 @@
 //! What failures mean: of a connection, of a response, of the server.
 
-use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_core::{Certainty, ErrorKind, Escaped, LockError};
 use http::StatusCode;
 use serde::Deserialize;
 
 pub(crate) const ENGINE: &str = "http";
 
+/// How much of a server's explanation a message shows, in characters.
+const LONGEST_TEXT: usize = 300;
+
 /// What the body of a refusal says about the request.
-#[derive(Deserialize)]
+#[derive(Default, Deserialize)]
+#[serde(default)]
 struct Problem {
-    #[serde(default)]
     certainty: String,
+    detail: String,
+    fix: String,
+}
+
+impl Problem {
+    /// Says which limit of the server is reached. The text may be anybody's: it is cut and escaped.
+    fn limit(&self) -> String {
+        if self.detail.is_empty() {
+            return "the server has too many requests of this client".to_owned();
+        }
+        let whole = format!("a limit of the server is reached: {}: {}", self.detail, self.fix);
+        let shown: String = whole.chars().take(LONGEST_TEXT).collect();
+        Escaped(&shown).to_string()
+    }
 }
 
 /// The server did not answer, and this is what is certain about the request.
@@ -26,21 +43,20 @@ pub(crate) fn protocol(message: impl Into<String>, certainty: Certainty) -> Lock
 /// The server, or a proxy before it, refused the request by its status. A proxy cannot know what
 /// the server did; the server says so in the body.
 pub(crate) fn of_status(status: StatusCode, body: &[u8]) -> LockError {
-    let says: Option<Problem> = serde_json::from_slice(body).ok();
-    let is_sure = says.is_some_and(|problem| problem.certainty == "not_applied");
+    let says: Problem = serde_json::from_slice(body).unwrap_or_default();
+    let is_sure = says.certainty == "not_applied";
     let certainty = if is_sure { Certainty::NotApplied } else { Certainty::Unknown };
     let refused = |message: &str| {
         let kind = ErrorKind::Refused { message: message.to_owned() };
         LockError::new(ENGINE, kind, Certainty::NotApplied)
     };
     match status {
-        StatusCode::UNAUTHORIZED => {
-            refused("the server does not know this token: name its file by `token_file`")
-        }
+        StatusCode::UNAUTHORIZED => refused(
+            "the server does not know this client: name the file of its token by `token_file`; \
+             over a socket, add its user to `socket.users` of the server",
+        ),
         StatusCode::FORBIDDEN => refused("the token lacks the right, or the name's prefix"),
-        StatusCode::TOO_MANY_REQUESTS => {
-            unavailable("the server has too many requests of this client", Certainty::NotApplied)
-        }
+        StatusCode::TOO_MANY_REQUESTS => unavailable(says.limit(), Certainty::NotApplied),
         StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => refused(
             "this is no Holdline server, or one of another version (an etcd cluster is \
                  `etcd://`)",
@@ -75,5 +91,19 @@ mod tests {
         let body = br#"{"status":503,"certainty":"not_applied"}"#;
         let sure = of_status(StatusCode::SERVICE_UNAVAILABLE, body);
         assert_eq!(sure.certainty(), Certainty::NotApplied);
+    }
+
+    #[test]
+    fn a_limit_is_shown_as_the_server_names_it() {
+        let message =
+            |body: &str| of_status(StatusCode::TOO_MANY_REQUESTS, body.as_bytes()).to_string();
+        let shown = message(r#"{"detail": "2 leases\u001b[2J", "fix": "raise `x`"}"#);
+        assert!(shown.contains("2 leases") && shown.contains(": raise `x`"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown:?}");
+        let long = message(&format!(r#"{{"detail": "{}"}}"#, "x".repeat(100_000)));
+        assert!(long.len() < 2 * LONGEST_TEXT, "{long}");
+        for other in ["", "<html>", "[]", "{}"] {
+            assert!(message(other).contains("too many requests"), "{other}");
+        }
     }
 }

@@ -14,10 +14,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use holdline_core::{Certainty, LockError};
-use holdline_net::socket;
+use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::socket::{self, UnixStream};
 use holdline_net::tls::{TlsContext, TlsFiles};
-use holdline_net::url::Server;
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::{Bytes, Frame, Incoming};
@@ -32,6 +31,7 @@ use tokio_rustls::client::TlsStream;
 
 use crate::error::{ENGINE, unavailable};
 use crate::in_place::in_place;
+use crate::options::Place;
 
 /// The largest response that is read: a page of a thousand names, each with many waiters.
 const LARGEST: usize = 64 * 1024 * 1024;
@@ -45,7 +45,7 @@ const TLS: TlsContext = TlsContext { engine: ENGINE, without: "http://" };
 /// Where the connections lead.
 #[derive(Debug)]
 pub(crate) struct Target {
-    pub(crate) server: Server,
+    pub(crate) place: Place,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limit: Duration,
 }
@@ -223,23 +223,42 @@ impl Driver {
 
 impl Target {
     async fn connect(&self) -> Result<Stream, LockError> {
-        let Server { host, port } = &self.server;
-        let connecting = async {
-            let stream = socket::connect(host, *port).await.map_err(|error| {
-                unavailable(format!("{}: {error}", self.server), Certainty::NotApplied)
-            })?;
-            match &self.tls {
-                Some(files) => {
-                    let stream = TLS.wrap(stream, host, files).await?;
-                    Ok(Stream::Tls(Box::new(stream)))
-                }
-                None => Ok(Stream::Plain(stream)),
-            }
-        };
-        timeout(self.limit, connecting).await.unwrap_or_else(|_| {
-            let message = format!("{}: no connection within {:?}", self.server, self.limit);
+        timeout(self.limit, self.open()).await.unwrap_or_else(|_| {
+            let message = format!("{}: no connection within {:?}", self.place, self.limit);
             Err(unavailable(message, Certainty::NotApplied))
         })
+    }
+
+    async fn open(&self) -> Result<Stream, LockError> {
+        let failed = |error| self.failure(&error);
+        let server = match &self.place {
+            Place::Network(server) => server,
+            Place::Socket(path) => {
+                return socket::connect_unix(path).await.map(Stream::Local).map_err(failed);
+            }
+        };
+        let stream = socket::connect(&server.host, server.port).await.map_err(failed)?;
+        match &self.tls {
+            Some(files) => {
+                let stream = TLS.wrap(stream, &server.host, files).await?;
+                Ok(Stream::Tls(Box::new(stream)))
+            }
+            None => Ok(Stream::Plain(stream)),
+        }
+    }
+
+    /// Explains why there is no connection. The mode of a socket says who may use it.
+    fn failure(&self, error: &io::Error) -> LockError {
+        let place = &self.place;
+        if let (Place::Socket(_), io::ErrorKind::PermissionDenied) = (place, error.kind()) {
+            let message = format!(
+                "{place}: {error}: the mode of the socket (`mode` in `[server.socket]`), or of a \
+                 directory above it, keeps this user out"
+            );
+            let kind = ErrorKind::Refused { message };
+            return LockError::new(ENGINE, kind, Certainty::NotApplied);
+        }
+        unavailable(format!("{place}: {error}"), Certainty::NotApplied)
     }
 }
 
@@ -247,6 +266,7 @@ impl Target {
 #[derive(Debug)]
 enum Stream {
     Plain(TcpStream),
+    Local(UnixStream),
     Tls(Box<TlsStream<TcpStream>>),
 }
 
@@ -258,6 +278,7 @@ impl AsyncRead for Stream {
     ) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
+            Stream::Local(stream) => Pin::new(stream).poll_read(context, into),
             Stream::Tls(stream) => Pin::new(stream).poll_read(context, into),
         }
     }
@@ -271,6 +292,7 @@ impl AsyncWrite for Stream {
     ) -> Poll<io::Result<usize>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
+            Stream::Local(stream) => Pin::new(stream).poll_write(context, bytes),
             Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
         }
     }
@@ -278,6 +300,7 @@ impl AsyncWrite for Stream {
     fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
+            Stream::Local(stream) => Pin::new(stream).poll_flush(context),
             Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
         }
     }
@@ -285,6 +308,7 @@ impl AsyncWrite for Stream {
     fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
+            Stream::Local(stream) => Pin::new(stream).poll_shutdown(context),
             Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
@@ -293,6 +317,7 @@ impl AsyncWrite for Stream {
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
+    use holdline_net::url::Server;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
     use tokio::net::TcpListener;
     use tokio::sync::Notify;
@@ -305,8 +330,8 @@ mod tests {
     async fn listen() -> (TcpListener, Target) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let port = listener.local_addr().expect("bound").port();
-        let server = Server { host: "127.0.0.1".to_owned(), port };
-        (listener, Target { server, tls: None, limit: MINUTE })
+        let place = Place::Network(Server { host: "127.0.0.1".to_owned(), port });
+        (listener, Target { place, tls: None, limit: MINUTE })
     }
 
     fn request() -> Request<Full<Bytes>> {

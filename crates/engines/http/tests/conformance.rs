@@ -1,5 +1,6 @@
 //! The HTTP engine, through two servers of the same store: each client uses the next server, as
-//! behind a load balancer. The stores are memory, a local directory, and a real Redis server.
+//! behind a load balancer. The stores are memory, a local directory, and a real Redis server. The
+//! servers of the local directory listen on sockets of this machine.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -35,21 +36,15 @@ enum Store {
 
 struct Served {
     store: Store,
-    servers: [SocketAddr; 2],
+    /// The URLs of the servers.
+    servers: [String; 2],
     opened: AtomicUsize,
 }
 
 impl Served {
-    async fn start(store: Store, engines: [Arc<dyn Engine>; 2]) -> Served {
-        let config = ServerConfig::from_toml(CONFIG).expect("good");
-        let config = config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0)));
-        let mut servers = Vec::new();
-        for engine in engines {
-            let server = Server::bind(engine, &config).await.expect("listens");
-            servers.push(server.address().expect("an address"));
-            tokio::spawn(server.run(std::future::pending()));
-        }
-        Served { store, servers: [servers[0], servers[1]], opened: AtomicUsize::new(0) }
+    async fn start(store: Store, [one, other]: [Arc<dyn Engine>; 2]) -> Served {
+        let servers = [serve(&store, one, "one").await, serve(&store, other, "other").await];
+        Served { store, servers, opened: AtomicUsize::new(0) }
     }
 
     fn plant(&self, name: &LockName) -> Result<(), String> {
@@ -85,6 +80,25 @@ impl Served {
     }
 }
 
+/// Starts a server, and returns its URL.
+async fn serve(store: &Store, engine: Arc<dyn Engine>, name: &str) -> String {
+    let config = ServerConfig::from_toml(CONFIG).expect("good");
+    let config = match store {
+        Store::Local(directory) => config.with_socket(directory.join(name)),
+        _ => config.with_listen(SocketAddr::from(([127, 0, 0, 1], 0))),
+    };
+    let server = Server::bind(engine, &config).await.expect("listens");
+    let url = match (server.address(), server.socket()) {
+        (Some(address), _) => format!("http://{address}"),
+        (None, socket) => {
+            let path = socket.expect("a socket").display().to_string();
+            format!("http+unix://{}", path.replace('/', "%2F"))
+        }
+    };
+    tokio::spawn(server.run(std::future::pending()));
+    url
+}
+
 fn key(name: &LockName) -> String {
     format!("holdline:{{{}}}", name.as_str())
 }
@@ -98,8 +112,7 @@ impl RealStore for Served {
 
     async fn open(&self) -> Result<HttpEngine, LockError> {
         let next = self.opened.fetch_add(1, Ordering::Relaxed) % self.servers.len();
-        let url = format!("http://{}", self.servers[next]);
-        HttpEngine::connect(&HttpOptions::from_url(&url)?).await
+        HttpEngine::connect(&HttpOptions::from_url(&self.servers[next])?).await
     }
 
     fn scale(&self) -> Scale {

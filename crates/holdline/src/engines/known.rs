@@ -20,7 +20,7 @@ const KNOWN: &[KnownEngine] = &[
         name: "http",
         feature: Some("http"),
         is_built: cfg!(feature = "http"),
-        schemes: &["http", "https"],
+        schemes: &["http", "https", "http+unix"],
     },
     KnownEngine {
         name: "local",
@@ -78,6 +78,8 @@ pub(crate) const OTHER_NAMES: &[(&str, &str)] = &[
     ("valkeys", "rediss"),
     ("unix", "redis+unix"),
     ("redis+socket", "redis+unix"),
+    ("unix+http", "http+unix"),
+    ("http+socket", "http+unix"),
     ("sentinel", "redis+sentinel"),
     ("redis-sentinel", "redis+sentinel"),
     ("rediss-sentinel", "rediss+sentinel"),

@@ -64,7 +64,7 @@ async fn events_arrive_in_order_and_can_be_resumed() {
     assert_eq!(event(&mut connection).await, last);
 }
 
-/// schemathesis waits for the end of a response, and a stream has none: this stands in for it.
+/// The fields of each kind of event; schemathesis sees only that they are JSON.
 #[tokio::test]
 async fn the_stream_is_as_its_description_says() {
     let ground = Ground::start().await;

@@ -125,6 +125,32 @@ async fn a_name_is_exact_whatever_is_in_it() {
     }
 }
 
+/// A shell has no function that encodes a name, so the slash is what users forget.
+#[tokio::test]
+async fn a_name_with_a_plain_slash_gets_the_form_to_write() {
+    let ground = Ground::start().await;
+    let lease = format!("/v1/locks/a/b/leases/{}", "0".repeat(32));
+    for (method, path) in [
+        ("POST", "/v1/locks/a/b"),
+        ("GET", "/v1/locks/deploy/prod/eu"),
+        ("POST", "/v1/locks/a/"),
+        ("DELETE", &lease),
+        ("PUT", "/v1/locks/a/b/freeze"),
+        ("POST", "/stores/default/v1/locks/a/b"),
+    ] {
+        let response = ground.ask(method, path, "").await;
+        assert_eq!((response.status, response.text("kind")), (404, "not_found".to_owned()));
+        assert!(response.text("fix").contains("`/v1/locks/a%2Fb`"), "{path}: {response:?}");
+    }
+    for path in ["/v1/lock/a/b", "/v1/nothing", "/stores/none/v1/locks/a"] {
+        let response = ground.ask("POST", path, "").await;
+        assert_eq!(response.status, 404, "{path}");
+        assert!(!response.body.contains("%2F"), "{path}: {response:?}");
+    }
+    let response = ground.ask("POST", "/v1/locks/", "").await;
+    assert!(response.text("detail").contains("lock name"), "{response:?}");
+}
+
 #[tokio::test]
 async fn every_answer_forbids_frames_caches_and_other_origins() {
     let ground = Ground::start().await;

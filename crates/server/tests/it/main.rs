@@ -10,6 +10,7 @@ mod ground;
 mod health;
 mod inputs;
 mod life;
+mod limits;
 mod network;
 mod openapi;
 mod removed;

@@ -50,7 +50,6 @@ fn main() -> ExitCode {
         ["zookeeper"] => zookeeper::section(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
-        ["postgres-advisory"] => postgres::advisory(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
         ["sentinel"] => redis::sentinel(),
@@ -69,7 +68,7 @@ fn main() -> ExitCode {
         _ => {
             let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
                 peers [STORE...] | \
-                postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
+                postgres | redis | redis-cluster | redis-leases | \
                 redis-own-thread | redis-scripts | redisson | redlock | sentinel | server | \
                 dashboard | server-crowd[=WAITERSxSTREAMS] | top";
             Err(format!("usage: holdline-bench [{sections}]").into())

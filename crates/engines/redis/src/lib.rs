@@ -29,7 +29,6 @@ mod error;
 mod in_flight;
 mod inbox;
 mod keys;
-mod lease_format;
 mod link;
 mod listing;
 mod lua_constants;
@@ -50,7 +49,6 @@ pub use cluster::ClusterEngine;
 pub use command::{command, fail_over};
 pub use engine::RedisEngine;
 pub use environment::{Environment, Stream, Task, TaskSpawner};
-pub use lease_format::LeaseFormat;
 pub use options::{Dialect, Publish, RedisOptions};
 pub use plain::PlainEngine;
 pub use quorum::{

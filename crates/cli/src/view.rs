@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub(crate) use holdline_core::moment::whole_millis as millis;
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Mode, Snapshot,
@@ -127,11 +128,6 @@ fn permits(mode: Mode) -> Option<u32> {
         Mode::Permits { count, .. } => Some(count),
         Mode::Exclusive | Mode::Shared => None,
     }
-}
-
-/// Returns whole milliseconds, cut to what JSON readers hold exactly.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min((1 << 53) - 1)
 }
 
 /// Returns the time of day in `left`, as milliseconds since 1970, for people and scripts. No rule

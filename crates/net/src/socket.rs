@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// What has a socket: the trait of this system for it.
@@ -33,6 +34,11 @@ const MAX_ADDRESSES: usize = 16;
 /// How long sent bytes may be unacknowledged.
 #[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A stream of bytes in both directions, with or without TLS.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
 /// Connects to a host. Tries its addresses in turn, and the next one also while one is silent.
 ///

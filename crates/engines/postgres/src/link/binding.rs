@@ -11,11 +11,10 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use holdline_net::der::{SEQUENCE, element};
+use holdline_net::socket::ByteStream;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
-
-use super::dial::Stream;
 
 /// The object identifiers of signature algorithms (RFC 4055, RFC 5758) that do not use SHA-256,
 /// MD5 or SHA-1.
@@ -34,18 +33,21 @@ const OBJECT_IDENTIFIER: u8 = 0x06;
 
 /// A stream to the server, and what a sign-in on it is bound to.
 pub(crate) struct BoundStream {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     end_point: Option<Vec<u8>>,
 }
 
 impl BoundStream {
     /// A stream without TLS.
-    pub(super) fn unbound(stream: impl Stream) -> BoundStream {
+    pub(super) fn unbound(stream: impl ByteStream) -> BoundStream {
         BoundStream { stream: Box::new(stream), end_point: None }
     }
 
     /// A stream with TLS, and the server's certificate in DER.
-    pub(super) fn of_certificate(stream: impl Stream, certificate: Option<&[u8]>) -> BoundStream {
+    pub(super) fn of_certificate(
+        stream: impl ByteStream,
+        certificate: Option<&[u8]>,
+    ) -> BoundStream {
         BoundStream { stream: Box::new(stream), end_point: certificate.and_then(end_point) }
     }
 }

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
 use holdline_net::tls::{TlsContext, TlsFiles};
-use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use super::binding::BoundStream;
@@ -20,11 +20,6 @@ use crate::options::{Address, PostgresOptions};
 /// The SSLRequest message: its length, and its code.
 const TLS_WANTED: [u8; 8] = [0, 0, 0, 8, 0x04, 0xd2, 0x16, 0x2f];
 const TLS: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" };
-
-/// A stream of bytes in both directions.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
 
 /// Opens a stream.
 pub(super) async fn dial(options: &PostgresOptions) -> Result<BoundStream, LockError> {

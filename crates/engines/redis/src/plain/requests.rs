@@ -10,6 +10,7 @@ use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
 use crate::args::Args;
 use crate::link::{Call, RoutingPolicy, Script, ServerFacts};
+use crate::native::requests::{kind_of, millis};
 
 /// What all requests share: how keys and values are made, and the deadline.
 #[derive(Debug)]
@@ -159,15 +160,6 @@ fn token_digits(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
-fn kind_of(hold: Hold) -> &'static str {
-    if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
-}
-
 fn lease_millis(hold: Hold) -> u64 {
     hold.duration().map(millis).unwrap_or_default()
-}
-
-/// Rounds up to whole milliseconds, the server's unit of time.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

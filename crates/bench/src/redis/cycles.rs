@@ -49,28 +49,6 @@ pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<()
     Ok(())
 }
 
-/// What a thread of its own costs a client: the floor is a client that works in its caller's
-/// runtime.
-pub(crate) fn own_thread(world: &World, tasks: usize) -> Result<(), Failure> {
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let (floor, subject) = world.runtime.block_on(async {
-            let cycle = async |own_thread| {
-                let options = ClientOptions::default().with_own_thread(own_thread);
-                let client = Client::connect_with(&world.server.url(), options).await?;
-                if tasks == 1 {
-                    return one_task(&client).await;
-                }
-                Ok::<_, Failure>(each(TIME, many_tasks(client, tasks).await?))
-            };
-            Ok::<_, Failure>((cycle(false).await?, cycle(true).await?))
-        })?;
-        rounds.push(Round { floor, subject });
-    }
-    report(&format!("redis, a client's own thread: a cycle of {tasks} tasks"), &rounds, "known");
-    Ok(())
-}
-
 async fn floor(world: &World, tasks: usize) -> Result<f64, Failure> {
     let mut raw = Raw::connect(world.server.address()).await?;
     if tasks > 1 {

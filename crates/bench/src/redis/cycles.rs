@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use holdline::{Client, ClientOptions};
+use holdline::Client;
 use tokio::task::LocalSet;
 
 use super::leases::cpu_time;
 use super::raw::{Raw, keys};
 use super::{Side, World};
-use crate::rounds::{Failure, Peer, Round, each, median, report, report_beside, time};
+use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
 
 const ROUNDS: usize = 5;
 pub(crate) const CYCLES: usize = 2_000;

@@ -27,7 +27,7 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
         let mut run = Command::new(program()?);
         return ended(run.arg("peers").args(stores).env("HOLDLINE_PEERS", place));
     }
-    let with_peers = ["postgres", "postgres-advisory", "redis", "redisson", "redlock"];
+    let with_peers = ["redis", "redisson", "redlock"];
     let has_peers = |section: &&str| with_peers.contains(section);
     let peers = match sections.is_empty() || sections.iter().any(has_peers) {
         true => Some(interop::prepare_bench()?),

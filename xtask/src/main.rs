@@ -13,6 +13,7 @@ mod check;
 mod evidence;
 mod grafana;
 mod interop;
+mod lines;
 mod markdown;
 mod metadata;
 mod packages;
@@ -34,6 +35,7 @@ usage: cargo xtask VERB
   check --list      the steps
   tidy              style as a test
   tidy --list       the rules
+  lines             code lines by crate, without tests, comments and blank lines
   book              the pages of docs as HTML with a search, in target/book/html
   guarantees        write the tables of docs/guarantees from the evidence
   grafana           write ops/grafana.json from the tables of docs/metrics.md
@@ -83,6 +85,7 @@ fn main() -> ExitCode {
         ["guarantees"] => evidence::write(),
         ["grafana"] => grafana::write(),
         ["screenshots"] => screenshots::write(),
+        ["lines"] => lines::print().map(|()| true),
         ["tidy"] => tidy::run(),
         ["tidy", "--list"] => {
             tidy::list();

@@ -11,7 +11,6 @@ mod etcd;
 mod floor;
 mod handoff;
 mod memory;
-mod metrics;
 mod mysql;
 mod peers;
 mod postgres;
@@ -22,7 +21,6 @@ mod redlock;
 mod rounds;
 mod run;
 mod server;
-mod top;
 mod waiters;
 mod zookeeper;
 
@@ -42,7 +40,6 @@ fn main() -> ExitCode {
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
-        ["metrics"] => metrics::section(),
         ["cycle"] => cycle::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
@@ -50,28 +47,24 @@ fn main() -> ExitCode {
         ["zookeeper"] => zookeeper::section(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
-        ["postgres-advisory"] => postgres::advisory(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
         ["sentinel"] => redis::sentinel(),
         ["redisson"] => redisson::section(),
         ["redlock"] => redlock::section(),
-        ["redis-own-thread"] => redis::own_thread(),
         ["redis-leases"] => redis::leases(),
         ["redis-scripts"] => redis::scripts(),
         ["server"] => server::section(),
         ["dashboard"] => server::pages(),
-        ["top"] => top::section(),
         [word] if word.starts_with(CROWD) => {
             let counts = word[CROWD.len()..].strip_prefix('=');
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | metrics | cycle | hand-off | run | etcd | zookeeper | mysql | \
-                peers [STORE...] | \
-                postgres | postgres-advisory | redis | redis-cluster | redis-leases | \
-                redis-own-thread | redis-scripts | redisson | redlock | sentinel | server | \
-                dashboard | server-crowd[=WAITERSxSTREAMS] | top";
+            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | mysql | \
+                peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
+                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
+                server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };
@@ -86,7 +79,6 @@ fn main() -> ExitCode {
 
 fn all() -> Result<(), rounds::Failure> {
     memory::section()?;
-    metrics::section()?;
     cycle::section()?;
     handoff::section()?;
     run::section()?;
@@ -97,6 +89,5 @@ fn all() -> Result<(), rounds::Failure> {
     redis::section()?;
     server::section()?;
     server::pages()?;
-    top::section()?;
     server::crowd(USUAL_CROWD)
 }

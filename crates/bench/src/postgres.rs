@@ -1,10 +1,7 @@
-//! One PostgreSQL server: cycles and hand-offs beside bare one-row updates, and advisory locks.
+//! One PostgreSQL server: cycles and hand-offs beside bare one-row updates.
 //!
 //! The server is Debian's, started for this run with `fsync` on; its files lie where temporary
 //! files do (`TMPDIR`), so a disk's flush is in the floor and in our figure alike.
-
-mod advisory;
-mod waits;
 
 use std::task::Context;
 use std::time::Instant;
@@ -23,7 +20,6 @@ use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
-    advisory()?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = PostgresServer::try_start(PostgresConfig::default().with_fsync())?;
     server.sql(
@@ -31,13 +27,6 @@ pub(crate) fn section() -> Result<(), Failure> {
          insert into floor select n, 0 from generate_series(0, 15) n",
     );
     runtime.block_on(LocalSet::new().run_until(run(&server)))
-}
-
-/// Runs the advisory locks alone.
-pub(crate) fn advisory() -> Result<(), Failure> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-    let server = PostgresServer::try_start(PostgresConfig::default().with_fsync())?;
-    runtime.block_on(LocalSet::new().run_until(advisory::run(&server)))
 }
 
 async fn run(server: &PostgresServer) -> Result<(), Failure> {
@@ -58,8 +47,7 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
     // The server wakes each session that listens in the database, whomever it is for.
     let title = "postgres: among 64, each a client of its own, p50";
     hand_offs(server, &floor, 64, 64, title).await?;
-    message_of(server, &floor).await?;
-    waits::run(server, &floor).await
+    message_of(server, &floor).await
 }
 
 /// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
@@ -148,7 +136,8 @@ async fn message_of(server: &PostgresServer, floor: &Floor) -> Result<(), Failur
 
 /// A bare session that listens.
 struct Listener {
-    client: tokio_postgres::Client,
+    /// The session ends with it.
+    _client: tokio_postgres::Client,
     received: UnboundedReceiver<Instant>,
 }
 
@@ -166,6 +155,6 @@ impl Listener {
             }
         });
         client.batch_execute(&format!("listen channel{number}")).await?;
-        Ok(Listener { client, received })
+        Ok(Listener { _client: client, received })
     }
 }

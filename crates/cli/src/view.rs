@@ -5,6 +5,7 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+pub(crate) use holdline_core::moment::whole_millis as millis;
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Snapshot, WaiterView,
@@ -110,11 +111,6 @@ fn add_fields(object: &mut Value, fields: &HolderFields) {
     object["labels"] = json!(fields.labels);
     object["traceparent"] = text(&fields.traceparent);
     object["value"] = text(&fields.value);
-}
-
-/// Returns whole milliseconds, cut to what JSON readers hold exactly.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min((1 << 53) - 1)
 }
 
 /// Returns the time of day in `left`, as milliseconds since 1970, for people and scripts. No rule

@@ -17,6 +17,12 @@ use serde::{Deserialize, Serialize};
 )]
 pub struct Moment(u64);
 
+/// Returns whole milliseconds, rounded down, and cut to what JSON readers hold exactly.
+pub fn whole_millis(duration: Duration) -> u64 {
+    const LARGEST: u64 = (1 << 53) - 1;
+    u64::try_from(duration.as_millis()).unwrap_or(LARGEST).min(LARGEST)
+}
+
 impl Moment {
     /// The origin of the clock.
     pub const ORIGIN: Moment = Moment(0);

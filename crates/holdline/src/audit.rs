@@ -15,6 +15,7 @@ use std::io::{self, Write};
 use std::path::Path;
 use std::time::SystemTime;
 
+use holdline_core::moment::whole_millis;
 pub use holdline_core::{
     AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, AuditTrail, Operator,
 };
@@ -70,7 +71,8 @@ impl AuditFile {
     }
 }
 
+/// Returns a time of day in milliseconds since 1970.
 pub(crate) fn unix_ms(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    whole_millis(since)
 }

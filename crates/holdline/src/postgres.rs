@@ -1,67 +1,12 @@
-//! PostgreSQL's own advisory locks and row locks.
-//!
-//! Neither is a lock of a [`Client`](crate::Client); each documents its own guarantees.
-//!
-//! ```no_run
-//! use std::time::Duration;
-//! use holdline::postgres::{AdvisoryKey, PostgresOptions, advisory_lock};
-//!
-//! # async fn example() -> Result<(), holdline::LockError> {
-//! let options = PostgresOptions::from_url("postgres://app@db.example/orders")?;
-//! // The lock that a program with sqlx calls `PgAdvisoryLock::new("migrations")`.
-//! let lock = advisory_lock(&options, AdvisoryKey::of_sqlx("migrations"))?;
-//! let guard = lock.lock(Duration::from_secs(60)).await?;
-//! // … migrate …
-//! guard.release().await?;
-//! # Ok(())
-//! # }
-//! ```
+//! PostgreSQL's own locks on rows. They are not locks of a [`Client`](crate::Client).
 
 pub use holdline_postgres::{
-    AdvisoryGuard, AdvisoryKey, AdvisoryLock, AdvisoryPool, PostgresEngine, PostgresOptions,
-    RowLock, RowLockError, RowWait, tokio_postgres,
+    PostgresEngine, PostgresOptions, RowLock, RowLockError, RowWait, tokio_postgres,
 };
 use tokio_postgres::{Client, Row, Transaction};
 
-use crate::LockError;
 use crate::clock::ClockKind;
 use crate::engines::clock;
-
-/// Makes an [`AdvisoryPool`], with the machine's clock. No connection is made yet.
-///
-/// # Errors
-/// `Invalid`: an option is wrong. `Refused`: the machine has no timer left.
-///
-/// # Examples
-/// ```no_run
-/// use holdline::postgres::{PostgresOptions, advisory_pool};
-///
-/// # async fn example() -> Result<(), holdline::LockError> {
-/// let options = PostgresOptions::from_url("postgres://app@db.example/orders")?;
-/// let pool = advisory_pool(&options)?;
-/// for account in [4, 8, 15] {
-///     let guard = pool.advisory_lock(account)?.try_lock().await?;
-///     // … settle the account, in the session that settled the last one …
-///     guard.release().await?;
-/// }
-/// # Ok(())
-/// # }
-/// ```
-pub fn advisory_pool(options: &PostgresOptions) -> Result<AdvisoryPool, LockError> {
-    AdvisoryPool::new(options, clock(ClockKind::Boottime, "postgres")?)
-}
-
-/// Describes an [`AdvisoryLock`] with a pool of its own and the machine's clock. No connection is
-/// made yet.
-///
-/// # Errors
-/// `Invalid`: an option is wrong. `Refused`: the machine has no timer left.
-pub fn advisory_lock(
-    options: &PostgresOptions,
-    key: impl Into<AdvisoryKey>,
-) -> Result<AdvisoryLock, LockError> {
-    AdvisoryLock::new(options, key, clock(ClockKind::Boottime, "postgres")?)
-}
 
 /// Locks rows, runs `body` in the same transaction, and commits what it did.
 ///

@@ -9,6 +9,7 @@
 //! | [`files`], [`secret`] | the files that settings name, and secrets that no message shows |
 //! | [`url`], [`limits`], [`settings`] | the parts of an engine's URL, its limits, and the settings that clusters share |
 //! | [`runtime`], [`executor`] | the runtime in which an engine's tasks run, and waiting for their results |
+//! | [`notify`] | waiting for a condition that others change |
 //! | [`fast_path`] | when to send a short request first, which can only grant a free name |
 //! | `sql` (a feature) | what the engines of SQL servers share: the link and the replies |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
@@ -18,6 +19,7 @@ pub mod executor;
 pub mod fast_path;
 pub mod files;
 pub mod limits;
+pub mod notify;
 pub mod runtime;
 pub mod secret;
 pub mod settings;

@@ -13,6 +13,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use socket2::{SockRef, TcpKeepalive};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 
 /// What has a socket: the trait of this system for it.
@@ -31,7 +32,13 @@ const KEEPALIVE_PROBES: u32 = 3;
 const ADDRESS_DELAY: Duration = Duration::from_millis(250);
 const MAX_ADDRESSES: usize = 16;
 /// How long sent bytes may be unacknowledged.
+#[cfg(target_os = "linux")]
 const USER_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A stream of bytes in both directions, with or without TLS.
+pub trait ByteStream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
+
+impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> ByteStream for T {}
 
 /// Connects to a host. Tries its addresses in turn, and the next one also while one is silent.
 ///
@@ -112,30 +119,18 @@ async fn first_connected(tries: &mut Vec<Try>) -> io::Result<TcpStream> {
     .await
 }
 
+/// Sets how a vanished peer is noticed: on an idle connection, and, on Linux, while data is
+/// unacknowledged. Other systems have no such option, or retransmit for a time of their own.
 fn set_options(stream: &TcpStream) -> io::Result<()> {
     stream.set_nodelay(true)?;
     let keepalive = TcpKeepalive::new()
         .with_time(KEEPALIVE)
         .with_interval(KEEPALIVE_INTERVAL)
         .with_retries(KEEPALIVE_PROBES);
-    watch_peer(&SockRef::from(stream), &keepalive, USER_TIMEOUT)
-}
-
-/// Sets how a vanished peer is noticed: on an idle connection, and, on Linux, while data is
-/// unacknowledged. Other systems have no such option, or retransmit for a time of their own.
-///
-/// # Errors
-/// The system refuses an option.
-pub fn watch_peer(
-    socket: &SockRef<'_>,
-    keepalive: &TcpKeepalive,
-    unacknowledged: Duration,
-) -> io::Result<()> {
-    socket.set_tcp_keepalive(keepalive)?;
+    let socket = SockRef::from(stream);
+    socket.set_tcp_keepalive(&keepalive)?;
     #[cfg(target_os = "linux")]
-    socket.set_tcp_user_timeout(Some(unacknowledged))?;
-    #[cfg(not(target_os = "linux"))]
-    let _ = unacknowledged;
+    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))?;
     Ok(())
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+pub(crate) use holdline_core::moment::whole_millis as millis;
 use holdline_core::{
     FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, ListPage, Mode,
     Snapshot, WaiterView,
@@ -328,9 +329,4 @@ pub(crate) struct ReleasedBody {
 /// so long when the answer is written. The answer may take a tenth of it, or a second, to arrive.
 pub(crate) fn valid_from_arrival(remaining: Duration) -> Duration {
     remaining.saturating_sub((remaining / 10).min(LONGEST_WAY))
-}
-
-/// Whole milliseconds, rounded down.
-pub(crate) fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX).min(FencingToken::MAX.get())
 }

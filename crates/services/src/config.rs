@@ -30,6 +30,45 @@ pub struct RedisConfig {
     lines: Vec<String>,
 }
 
+/// What a test can ask of each of these servers.
+macro_rules! common_settings {
+    ($config:ty) => {
+        impl $config {
+            /// Speaks TLS too, with certificates made for this server; Redis on a port of its own.
+            #[must_use]
+            pub fn with_tls(mut self) -> Self {
+                self.tls = Some($crate::config::ClientCertificates::Ignored);
+                self
+            }
+
+            /// As [`with_tls`](Self::with_tls), and refuses clients that come by TCP without a
+            /// certificate of its own authority; MariaDB only the test's user.
+            #[must_use]
+            pub fn with_client_certificates(mut self) -> Self {
+                self.tls = Some($crate::config::ClientCertificates::Required);
+                self
+            }
+
+            /// Gives the server a wall clock that the test can move: `clock` of the server.
+            #[must_use]
+            pub fn with_clock(mut self) -> Self {
+                self.clock = true;
+                self
+            }
+
+            /// Adds a line of the server's file of settings; it wins over what this type writes.
+            #[must_use]
+            pub fn with_line(mut self, line: impl Into<String>) -> Self {
+                self.lines.push(line.into());
+                self
+            }
+        }
+    };
+}
+pub(crate) use common_settings;
+
+common_settings!(RedisConfig);
+
 impl RedisConfig {
     /// Chooses the server program.
     #[must_use]
@@ -91,41 +130,10 @@ impl RedisConfig {
         self.with_line(format!("replicaof {} {}", master.ip(), master.port()))
     }
 
-    /// Listens with TLS too, on a port of its own, with certificates made for this server.
-    #[must_use]
-    pub fn with_tls(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Ignored);
-        self
-    }
-
-    /// As [`with_tls`](Self::with_tls), and refuses clients without a certificate of its own
-    /// authority.
-    #[must_use]
-    pub fn with_client_certificates(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Required);
-        self
-    }
-
-    /// Gives the server a wall clock that the test can move: [`RedisServer::clock`].
-    ///
-    /// [`RedisServer::clock`]: crate::RedisServer::clock
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
     /// Does not wait until the server has read its data: it may still answer `LOADING`.
     #[must_use]
     pub fn with_start_while_loading(mut self) -> Self {
         self.while_loading = true;
-        self
-    }
-
-    /// Adds a line of `redis.conf`; it wins over what this type writes.
-    #[must_use]
-    pub fn with_line(mut self, line: impl Into<String>) -> Self {
-        self.lines.push(line.into());
         self
     }
 

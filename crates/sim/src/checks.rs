@@ -2,8 +2,7 @@
 
 use crate::commands::settings::is_forbidden;
 use crate::commands::{
-    ALLOW_BUSY, Command, DENY_OOM, LOADING as WHILE_LOADING, MAY_REPLICATE, NO_AUTH, Run, STALE,
-    WRITE, find,
+    ALLOW_BUSY, Command, DENY_OOM, LOADING as WHILE_LOADING, MAY_REPLICATE, NO_AUTH, STALE, WRITE,
 };
 use crate::errors::{
     BUSY, ErrorReply, LOADING, MASTER_DOWN, MISCONF, NO_AUTH as NOT_LOGGED_IN, NO_REPLICAS,
@@ -12,22 +11,11 @@ use crate::errors::{
 use crate::session::ConnectionId;
 use crate::state::{Pause, ServerCondition, State};
 
-/// Commands that a transaction does not queue.
-const NOT_QUEUED: &[&str] = &["exec", "discard", "multi", "watch", "quit", "reset"];
 /// Commands that a RESP2 connection may send while it is subscribed.
-const WHILE_SUBSCRIBED: &[&str] = &[
-    "ping",
-    "subscribe",
-    "psubscribe",
-    "ssubscribe",
-    "unsubscribe",
-    "punsubscribe",
-    "sunsubscribe",
-    "quit",
-    "reset",
-];
+const WHILE_SUBSCRIBED: &[&str] =
+    &["ping", "subscribe", "ssubscribe", "unsubscribe", "sunsubscribe"];
 
-/// The effects of a command, including those of a queued transaction.
+/// The effects of a command.
 pub(crate) struct Effects {
     pub(crate) writes: bool,
     pub(crate) needs_memory: bool,
@@ -35,26 +23,14 @@ pub(crate) struct Effects {
 }
 
 impl Effects {
-    pub(crate) fn of(state: &State, id: ConnectionId, command: &Command) -> Effects {
-        let mut flags = command.flags;
-        let transaction = state.connections.get(&id).and_then(|c| c.transaction.as_ref());
-        if let (Run::Exec, Some(transaction)) = (command.run, transaction) {
-            for queued in &transaction.commands {
-                let args: Vec<&[u8]> = queued.iter().map(Vec::as_slice).collect();
-                flags |= find(&args).map_or(0, |command| command.flags);
-            }
-        }
+    pub(crate) fn of(command: &Command) -> Effects {
+        let flags = command.flags;
         Effects {
             writes: flags & WRITE != 0,
             needs_memory: flags & DENY_OOM != 0,
             replicates: flags & (WRITE | MAY_REPLICATE) != 0,
         }
     }
-}
-
-/// Returns whether a transaction queues the command.
-pub(crate) fn is_queued(command: &Command) -> bool {
-    !NOT_QUEUED.contains(&command.name)
 }
 
 /// Rejects a command that may not run now.

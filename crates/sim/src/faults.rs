@@ -93,7 +93,7 @@ impl FakeRedis {
                 state.databases[db].iter().map(|(key, _)| key.clone()).collect();
             for key in keys {
                 state.databases[db].remove(&key);
-                state.touched(db, &key);
+                state.changes += 1;
             }
         }
     }

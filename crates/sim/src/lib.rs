@@ -25,7 +25,6 @@ mod resp;
 mod script;
 mod server;
 mod session;
-mod sha1;
 mod state;
 mod transport;
 mod world;

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 
 use crate::session::ConnectionId;
 
-/// Subscribers by channel and by pattern, oldest first.
+/// Subscribers by channel, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Channels {
     pub(crate) plain: BTreeMap<Vec<u8>, Vec<ConnectionId>>,
-    pub(crate) patterns: BTreeMap<Vec<u8>, Vec<ConnectionId>>,
     pub(crate) sharded: BTreeMap<Vec<u8>, Vec<ConnectionId>>,
     /// A fault: how many messages of a million are lost.
     pub(crate) loss_ppm: u64,
@@ -18,7 +17,6 @@ pub(crate) struct Channels {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum SubscriptionKind {
     Channel,
-    Pattern,
     Sharded,
 }
 
@@ -29,15 +27,12 @@ impl Channels {
     ) -> &mut BTreeMap<Vec<u8>, Vec<ConnectionId>> {
         match kind {
             SubscriptionKind::Channel => &mut self.plain,
-            SubscriptionKind::Pattern => &mut self.patterns,
             SubscriptionKind::Sharded => &mut self.sharded,
         }
     }
 
     pub(crate) fn forget(&mut self, id: ConnectionId) {
-        for kind in
-            [SubscriptionKind::Channel, SubscriptionKind::Pattern, SubscriptionKind::Sharded]
-        {
+        for kind in [SubscriptionKind::Channel, SubscriptionKind::Sharded] {
             self.of(kind).retain(|_, subscribers| {
                 subscribers.retain(|subscriber| *subscriber != id);
                 !subscribers.is_empty()

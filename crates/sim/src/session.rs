@@ -15,14 +15,6 @@ impl ConnectionId {
     }
 }
 
-/// Commands queued for EXEC.
-#[derive(Debug, Default)]
-pub(crate) struct Transaction {
-    pub(crate) commands: Vec<Vec<Vec<u8>>>,
-    /// A command was rejected: EXEC will reject them all.
-    pub(crate) broken: bool,
-}
-
 /// The reply mode of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) enum ReplyMode {
@@ -47,12 +39,7 @@ pub(crate) struct Connection {
     pub(crate) db: usize,
     pub(crate) input: RequestParser,
     pub(crate) output: Vec<u8>,
-    pub(crate) transaction: Option<Transaction>,
-    pub(crate) watched: Vec<(usize, Vec<u8>)>,
-    /// A watched key was changed.
-    pub(crate) stale: bool,
     pub(crate) channels: Vec<Vec<u8>>,
-    pub(crate) patterns: Vec<Vec<u8>>,
     pub(crate) shard_channels: Vec<Vec<u8>>,
     pub(crate) reply_mode: ReplyMode,
     pub(crate) no_evict: bool,
@@ -79,11 +66,7 @@ impl Connection {
             db: 0,
             input: RequestParser::default(),
             output: Vec::new(),
-            transaction: None,
-            watched: Vec::new(),
-            stale: false,
             channels: Vec::new(),
-            patterns: Vec::new(),
             shard_channels: Vec::new(),
             reply_mode: ReplyMode::On,
             no_evict: false,
@@ -95,14 +78,13 @@ impl Connection {
         }
     }
 
-    /// Returns the number of subscriptions to channels and patterns, without sharded ones.
-    pub(crate) fn subscriptions(&self) -> usize {
-        self.channels.len() + self.patterns.len()
+    pub(crate) fn is_subscribed(&self) -> bool {
+        !self.channels.is_empty() || !self.shard_channels.is_empty()
     }
 
     /// Returns whether only commands about subscriptions are allowed.
     pub(crate) fn is_subscriber_only(&self) -> bool {
-        self.protocol == Protocol::Resp2 && self.subscriptions() + self.shard_channels.len() > 0
+        self.protocol == Protocol::Resp2 && self.is_subscribed()
     }
 
     /// Appends a reply or a message to the output.

@@ -1,6 +1,6 @@
 //! The memory of one server process: data, connections, settings, faults.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 
 use holdline_core::Moment;
 
@@ -50,8 +50,6 @@ pub(crate) struct State {
     pub(crate) next_connection: u64,
     /// A reader may wait for output; if not, no connection is searched for one.
     pub(crate) may_read: bool,
-    /// The connections that watch a key.
-    watchers: HashMap<(usize, Vec<u8>), Vec<ConnectionId>>,
     pub(crate) channels: Channels,
     pub(crate) config: Config,
     pub(crate) options: RedisOptions,
@@ -92,7 +90,6 @@ impl State {
             connections: BTreeMap::new(),
             next_connection: 1,
             may_read: false,
-            watchers: HashMap::new(),
             channels: Channels::default(),
             config: Config::new(&options),
             run_id: rng.hex(40),
@@ -127,76 +124,24 @@ impl State {
         }
         self.databases[db].remove(key);
         self.expired_keys += 1;
-        self.invalidate(db, key);
     }
 
     /// Removes all expired keys.
     pub(crate) fn expire_all(&mut self) {
         let now = self.now_us.div_euclid(1000);
         for db in 0..self.databases.len() {
-            for key in self.databases[db].expire(now) {
-                self.expired_keys += 1;
-                self.invalidate(db, &key);
-            }
-        }
-    }
-
-    /// Records a change of a key.
-    pub(crate) fn touched(&mut self, db: usize, key: &[u8]) {
-        self.changes += 1;
-        self.invalidate(db, key);
-    }
-
-    fn invalidate(&mut self, db: usize, key: &[u8]) {
-        if self.watchers.is_empty() {
-            return;
-        }
-        for id in self.watchers.get(&(db, key.to_vec())).into_iter().flatten() {
-            if let Some(connection) = self.connections.get_mut(id) {
-                connection.stale = true;
-            }
+            self.expired_keys += self.databases[db].expire(now).len() as u64;
         }
     }
 
     /// Empties all databases.
     pub(crate) fn flush(&mut self) {
         self.changes += 1;
-        let watched: Vec<(usize, Vec<u8>)> = self.watchers.keys().cloned().collect();
-        for (db, key) in watched {
-            if self.databases[db].get(&key).is_some() {
-                self.invalidate(db, &key);
-            }
-        }
         self.databases.iter_mut().for_each(Keyspace::clear);
     }
 
-    pub(crate) fn watch(&mut self, id: ConnectionId, db: usize, key: &[u8]) {
-        let watchers = self.watchers.entry((db, key.to_vec())).or_default();
-        if watchers.contains(&id) {
-            return;
-        }
-        watchers.push(id);
-        if let Some(connection) = self.connections.get_mut(&id) {
-            connection.watched.push((db, key.to_vec()));
-        }
-    }
-
-    pub(crate) fn unwatch(&mut self, id: ConnectionId) {
-        let Some(connection) = self.connections.get_mut(&id) else { return };
-        connection.stale = false;
-        for place in std::mem::take(&mut connection.watched) {
-            if let Some(watchers) = self.watchers.get_mut(&place) {
-                watchers.retain(|watcher| *watcher != id);
-                if watchers.is_empty() {
-                    self.watchers.remove(&place);
-                }
-            }
-        }
-    }
-
-    /// Removes a connection with its watches and subscriptions.
+    /// Removes a connection with its subscriptions.
     pub(crate) fn forget(&mut self, id: ConnectionId) {
-        self.unwatch(id);
         self.channels.forget(id);
         if let Some(waker) = self.connections.remove(&id).and_then(|c| c.waker) {
             waker.wake();
@@ -228,7 +173,6 @@ impl State {
             let Some((db, key)) = self.eviction_candidate() else { return false };
             self.databases[db].remove(&key);
             self.evicted += 1;
-            self.invalidate(db, &key);
         }
         true
     }

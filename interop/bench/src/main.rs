@@ -1,32 +1,27 @@
 //! Runs one lock crate for a while, and prints one figure.
 //!
-//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS [contended]`, where PEER is `rslock`,
-//! `redis-lock` or `sqlx`, and URL one server or several with commas between.
+//! Usage: `holdline-bench-peers PEER URL TASKS MILLIS [contended]`, where PEER is `rslock` or
+//! `redis-lock`, and URL one server or several with commas between.
 //! Each task takes and gives back a lock of its own, over one connection of the process, as the
-//! crates' own pages show it; with `sqlx` each task keeps a connection. With one task the figure is
-//! the median of its cycles in nanoseconds, with more it is how many cycles ended. With `contended`
-//! all want one lock of `rslock` or `sqlx`, and what is printed is acquisitions, the p99 wait in
-//! nanoseconds, the most and the fewest of one task.
+//! crates' own pages show it. With one task the figure is the median of its cycles in nanoseconds,
+//! with more it is how many cycles ended. With `contended` all want one lock of `rslock`, and what
+//! is printed is acquisitions, the p99 wait in nanoseconds, the most and the fewest of one task.
 
 use std::process::ExitCode;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use sqlx::postgres::{PgAdvisoryLock, PgPool, PgPoolOptions};
 use tokio::task::LocalSet;
 
 type Failure = Box<dyn std::error::Error>;
 
 const LEASE: Duration = Duration::from_secs(30);
-/// How many connections sqlx has from the beginning.
-const CONNECTIONS: u32 = 16;
 
 /// One of the peers, ready to lock.
 enum Peer {
     Rslock(rslock::LockManager),
     RedisLock(Vec<redis::aio::MultiplexedConnection>),
-    Sqlx(PgPool),
 }
 
 impl Peer {
@@ -40,16 +35,6 @@ impl Peer {
                     connections.push(client.get_multiplexed_async_connection().await?);
                 }
                 Peer::RedisLock(connections)
-            }
-            "sqlx" => {
-                let pool = PgPoolOptions::new().max_connections(CONNECTIONS);
-                let pool = pool.test_before_acquire(false).connect(url).await?;
-                let mut open = Vec::new();
-                for _ in 0..CONNECTIONS {
-                    open.push(pool.acquire().await?);
-                }
-                drop(open);
-                Peer::Sqlx(pool)
             }
             _ => return Err(format!("no peer is called `{name}`").into()),
         })
@@ -86,15 +71,6 @@ impl Peer {
                     taken.push(start.elapsed());
                 }
             }
-            Peer::Sqlx(pool) => {
-                let mut connection = pool.acquire().await?;
-                let lock = PgAdvisoryLock::new(name);
-                while Instant::now() < end {
-                    let start = Instant::now();
-                    lock.acquire(&mut *connection).await?.release_now().await?;
-                    taken.push(start.elapsed());
-                }
-            }
         }
         Ok(taken)
     }
@@ -112,16 +88,6 @@ impl Peer {
                 }
             }
             Peer::RedisLock(_) => return Err("redis-lock does not wait for a lock".into()),
-            Peer::Sqlx(pool) => {
-                let mut connection = pool.acquire().await?;
-                let lock = PgAdvisoryLock::new("peer:contended");
-                while Instant::now() < end {
-                    let start = Instant::now();
-                    let guard = lock.acquire(&mut *connection).await?;
-                    waits.push(start.elapsed());
-                    guard.release_now().await?;
-                }
-            }
         }
         Ok(waits)
     }

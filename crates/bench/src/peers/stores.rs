@@ -35,7 +35,6 @@ pub(super) struct System {
 enum How {
     /// This program, with parameters for the URL.
     Holdline(&'static str),
-    Advisory,
     Go(&'static str),
     Java(&'static str),
 }
@@ -116,13 +115,11 @@ pub(super) const ALL: &[Store] = &[
                     java("ShedLock JDBC", "shedlock"),
                 ],
             },
+            // Nothing is flushed, and the lock lasts as long as the session.
             Kind {
-                word: "advisory",
-                title: "advisory locks",
-                systems: &[
-                    System { title: "Holdline `AdvisoryLock`", how: How::Advisory },
-                    go("pgx `pg_advisory_lock`", "pgx"),
-                ],
+                word: "session",
+                title: "beside session locks",
+                systems: &[holdline(""), go("pgx `pg_advisory_lock`", "pgx")],
             },
         ],
     },
@@ -135,7 +132,6 @@ pub(super) const ALL: &[Store] = &[
                 title: "leases",
                 systems: &[holdline(""), go("go-sql-driver, a leased row", "mariadb-row")],
             },
-            // Nothing is flushed, and the lock lasts as long as the session.
             Kind {
                 word: "session",
                 title: "beside session locks",
@@ -269,15 +265,13 @@ impl System {
         contenders: usize,
     ) -> Result<Command, Failure> {
         let contenders = contenders.to_string();
-        let ours = |kind: &str, parameters: &str| {
-            let mut command = Command::new(std::env::current_exe()?);
-            command.args(["worker", "peers", kind, &contenders]);
-            command.arg(format!("{}{parameters}", server.url()));
-            Ok(command)
-        };
         match self.how {
-            How::Holdline(parameters) => ours("client", parameters),
-            How::Advisory => ours("advisory", ""),
+            How::Holdline(parameters) => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["worker", "peers", &contenders]);
+                command.arg(format!("{}{parameters}", server.url()));
+                Ok(command)
+            }
             How::Go(word) => {
                 let mut command = Command::new(place.join("peers-go/bin/peers"));
                 command.args([word, &contenders]).args(server.go());

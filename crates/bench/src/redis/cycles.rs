@@ -4,13 +4,13 @@ use std::hint::black_box;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use holdline::{Client, ClientOptions};
+use holdline::Client;
 use tokio::task::LocalSet;
 
 use super::leases::cpu_time;
 use super::raw::{Raw, keys};
 use super::{Side, World};
-use crate::rounds::{Failure, Peer, Round, each, median, report, report_beside, time};
+use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
 
 const ROUNDS: usize = 5;
 pub(crate) const CYCLES: usize = 2_000;
@@ -46,28 +46,6 @@ pub(crate) fn section(world: &World, sides: &[&Side], tasks: usize) -> Result<()
         let processor = median(processor.iter().copied());
         println!("    of our own processor time a cycle takes {}", time(processor));
     }
-    Ok(())
-}
-
-/// What a thread of its own costs a client: the floor is a client that works in its caller's
-/// runtime.
-pub(crate) fn own_thread(world: &World, tasks: usize) -> Result<(), Failure> {
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for _ in 0..ROUNDS {
-        let (floor, subject) = world.runtime.block_on(async {
-            let cycle = async |own_thread| {
-                let options = ClientOptions::default().with_own_thread(own_thread);
-                let client = Client::connect_with(&world.server.url(), options).await?;
-                if tasks == 1 {
-                    return one_task(&client).await;
-                }
-                Ok::<_, Failure>(each(TIME, many_tasks(client, tasks).await?))
-            };
-            Ok::<_, Failure>((cycle(false).await?, cycle(true).await?))
-        })?;
-        rounds.push(Round { floor, subject });
-    }
-    report(&format!("redis, a client's own thread: a cycle of {tasks} tasks"), &rounds, "known");
     Ok(())
 }
 

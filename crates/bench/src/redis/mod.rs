@@ -43,12 +43,6 @@ pub(crate) fn sentinel() -> Result<(), Failure> {
     Ok(())
 }
 
-/// What a thread of its own costs a client.
-pub(crate) fn own_thread() -> Result<(), Failure> {
-    let world = World::start()?;
-    cycles::TASKS.iter().try_for_each(|tasks| cycles::own_thread(&world, *tasks))
-}
-
 /// What each script costs the server.
 pub(crate) fn scripts() -> Result<(), Failure> {
     scripts::section(&World::start()?)

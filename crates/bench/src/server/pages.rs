@@ -1,12 +1,13 @@
 //! The pages of the dashboard over a store of 10,000 locks, each beside a bare server that sends a
 //! text of the same length. The server lists the store meanwhile, as it does while somebody looks.
 
+use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use holdline::{Client, Guard};
 use holdline_services::{RedisConfig, RedisServer};
 
 use super::host::Host;
 use super::raw::Http;
 use crate::rounds::{Failure, in_turn, report};
-use crate::top::hold;
 
 const LOCKS: usize = 10_000;
 /// How often floor and page take turns in a round.
@@ -52,4 +53,16 @@ async fn measure(floor: &Host, host: &Host) -> Result<(), Failure> {
         report(&title, &rounds, "at most 100 ms");
     }
     Ok(())
+}
+
+/// Holds so many names, `bench/00000` and so on. The guards renew their leases as long as they are
+/// kept.
+async fn hold(url: &str, names: usize) -> Result<Vec<Guard>, Failure> {
+    let client = Client::connect(url).await?;
+    let lock = |at: usize| {
+        let client = client.clone();
+        async move { client.mutex(format!("bench/{at:05}"))?.lock().await }
+    };
+    let guards = stream::iter(0..names).map(lock).buffer_unordered(64);
+    Ok(guards.try_collect().await?)
 }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use clap::Args;
 use holdline::watch::NamePattern;
 use holdline_core::audit::MAX_RECORDS;
+use holdline_core::moment::whole_millis;
 use holdline_core::{AuditEntry, AuditRecord, AuditRequest};
 use jiff::Timestamp;
 use serde_json::json;
@@ -58,7 +59,7 @@ pub(crate) async fn run(arguments: &AuditArgs, session: &Session, console: &Cons
     let since = arguments.since.unwrap_or(SystemTime::UNIX_EPOCH);
     let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let request = AuditRequest {
-        since_ms: u64::try_from(since.as_millis()).unwrap_or(u64::MAX),
+        since_ms: whole_millis(since),
         before: None,
         limit: usize::try_from(arguments.limit).unwrap_or(MAX_RECORDS),
     };

@@ -442,7 +442,6 @@ fn unsupported_options_and_misspellings_are_errors_with_the_fix() {
         (&with("fencing=off"), &["who", "demo"], "`dialect=plain`"),
         (&with("dialect=redisson"), &["who", "demo"], "`fencing=off`"),
         (&with("dialect=redisson&fencing=off"), &["fence", "bump", "--to", "9"], "fencing tokens"),
-        (&with("dialect=plain&lease_format=uuid"), &["who", "demo"], "`fencing=off` only"),
     ] {
         let output = output(&mut redlock.command_on(url, line));
         assert_eq!(output.code, 78, "{line:?}: {output:?}");

@@ -24,6 +24,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use crate::lease_id::LeaseId;
+use crate::moment::whole_millis;
 
 /// The upper limit for the longest lease of a set.
 pub const MAX_LEASE_CAP: Duration = Duration::from_secs(600);
@@ -207,7 +208,7 @@ impl Configuration {
 
     /// Returns the stamp that identifies this configuration.
     pub fn stamp(&self) -> Stamp {
-        let times = [millis(self.max_lease), millis(self.quarantine)];
+        let times = [whole_millis(self.max_lease), whole_millis(self.quarantine)];
         let times = times.into_iter().flat_map(u64::to_be_bytes);
         let slots = self
             .slots
@@ -215,10 +216,6 @@ impl Configuration {
             .flat_map(|slot| slot.id.0.to_be_bytes().into_iter().chain(slot.since.to_be_bytes()));
         Stamp { set: self.set, epoch: self.epoch, digest: digest(times.chain(slots)) }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// FNV-1a with 64 bits: not resistant to contents that were chosen to collide.

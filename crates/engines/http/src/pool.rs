@@ -7,15 +7,16 @@
 //! - P3: an idle connection is closed before the server closes it, so that no request is sent on a
 //!   connection that is about to end.
 
+use std::fmt;
 use std::future::poll_fn;
 use std::io;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
-use std::task::{Context, Poll};
+use std::task::Poll;
 use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
-use holdline_net::socket::{self, UnixStream};
+use holdline_net::socket::{self, ByteStream};
 use holdline_net::tls::{TlsContext, TlsFiles};
 use http::{Request, Response};
 use http_body_util::{BodyExt, Full, Limited};
@@ -23,11 +24,8 @@ use hyper::body::{Bytes, Frame, Incoming};
 use hyper::client::conn::TrySendError;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep_until, timeout};
-use tokio_rustls::client::TlsStream;
 
 use crate::error::{ENGINE, unavailable};
 use crate::in_place::in_place;
@@ -196,9 +194,16 @@ impl Connection {
     }
 }
 
+type HyperStream = TokioIo<Box<dyn ByteStream>>;
+
 /// What moves bytes over a connection; `None` once the connection has ended.
-#[derive(Debug)]
-struct Driver(Option<http1::Connection<TokioIo<Stream>, Full<Bytes>>>);
+struct Driver(Option<http1::Connection<HyperStream, Full<Bytes>>>);
+
+impl fmt::Debug for Driver {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").field("is_open", &self.0.is_some()).finish()
+    }
+}
 
 impl Driver {
     /// Drives the connection until some work on it is done.
@@ -222,28 +227,29 @@ impl Driver {
 }
 
 impl Target {
-    async fn connect(&self) -> Result<Stream, LockError> {
+    async fn connect(&self) -> Result<Box<dyn ByteStream>, LockError> {
         timeout(self.limit, self.open()).await.unwrap_or_else(|_| {
             let message = format!("{}: no connection within {:?}", self.place, self.limit);
             Err(unavailable(message, Certainty::NotApplied))
         })
     }
 
-    async fn open(&self) -> Result<Stream, LockError> {
+    async fn open(&self) -> Result<Box<dyn ByteStream>, LockError> {
         let failed = |error| self.failure(&error);
         let server = match &self.place {
             Place::Network(server) => server,
             Place::Socket(path) => {
-                return socket::connect_unix(path).await.map(Stream::Local).map_err(failed);
+                let stream = socket::connect_unix(path).await.map_err(failed)?;
+                return Ok(Box::new(stream));
             }
         };
         let stream = socket::connect(&server.host, server.port).await.map_err(failed)?;
         match &self.tls {
             Some(files) => {
                 let stream = TLS.wrap(stream, &server.host, files).await?;
-                Ok(Stream::Tls(Box::new(stream)))
+                Ok(Box::new(stream))
             }
-            None => Ok(Stream::Plain(stream)),
+            None => Ok(Box::new(stream)),
         }
     }
 
@@ -262,64 +268,12 @@ impl Target {
     }
 }
 
-/// The bytes of a connection, with or without TLS.
-#[derive(Debug)]
-enum Stream {
-    Plain(TcpStream),
-    Local(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_read(context, into),
-            Stream::Local(stream) => Pin::new(stream).poll_read(context, into),
-            Stream::Tls(stream) => Pin::new(stream).poll_read(context, into),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<io::Result<usize>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Local(stream) => Pin::new(stream).poll_write(context, bytes),
-            Stream::Tls(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Local(stream) => Pin::new(stream).poll_flush(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        match self.get_mut() {
-            Stream::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Local(stream) => Pin::new(stream).poll_shutdown(context),
-            Stream::Tls(stream) => Pin::new(stream).poll_shutdown(context),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use futures_util::FutureExt;
     use holdline_net::url::Server;
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    use tokio::net::TcpListener;
+    use tokio::net::{TcpListener, TcpStream};
     use tokio::sync::Notify;
 
     use super::*;

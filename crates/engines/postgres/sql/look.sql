@@ -23,19 +23,19 @@ select
             where p.pronamespace operator(pg_catalog.=) n.oid),
     coalesce(pg_catalog.obj_description(about.oid, 'pg_class'::pg_catalog.name)
         operator(pg_catalog.~~) 'Holdline: %'::pg_catalog.text, false),
-    (select pg_catalog.count(distinct p.proname) operator(pg_catalog.=) 17::pg_catalog.int8
+    (select pg_catalog.count(distinct p.proname) operator(pg_catalog.=) 15::pg_catalog.int8
         from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) n.oid
             and p.proname operator(pg_catalog.=) any (array['acquire_1', 'grant_free_1', 'renew_1',
                 'release_1', 'release_alone_1', 'inspect_1', 'list_1', 'revoke_1', 'freeze_1',
-                'unfreeze_1', 'remove_waiter_1', 'raise_1', 'sweep_1',
-                'draw_1', 'draw_block_1', 'audit_append_1', 'audit_read_1']::pg_catalog.name[])),
+                'unfreeze_1', 'remove_waiter_1', 'raise_1', 'sweep_1', 'audit_append_1',
+                'audit_read_1']::pg_catalog.name[])),
     pg_catalog.pg_has_role(coalesce(about.relowner, n.nspowner), 'member'::pg_catalog.text),
     pg_catalog.pg_get_userbyid(coalesce(about.relowner, n.nspowner)),
     (select pg_catalog.max(pg_catalog.substring(
             pg_catalog.obj_description(p.oid, 'pg_proc'::pg_catalog.name),
             '^Holdline: revision ([0-9]{1,9})$'::pg_catalog.text)::pg_catalog.int4)
         from pg_catalog.pg_proc p where p.pronamespace operator(pg_catalog.=) n.oid
-            and p.proname operator(pg_catalog.=) 'draw_1'::pg_catalog.name),
+            and p.proname operator(pg_catalog.=) 'audit_read_1'::pg_catalog.name),
     (select pg_catalog.string_agg(distinct
             case when o.oid operator(pg_catalog.=) 0::pg_catalog.oid then 'PUBLIC'::pg_catalog.text
             else pg_catalog.quote_ident(pg_catalog.pg_get_userbyid(o.oid)::pg_catalog.text) end,

@@ -4,7 +4,7 @@
 -- `now_1` can.
 --
 -- They do not set a search path, which would cost more than most of them do. Their callers set it, and
--- only their owner may call them (see the end of `draw.sql`).
+-- only their owner may call them (see `finish.sql`).
 
 create or replace function @schema@.now_1() returns bigint language sql volatile as $$
     select (extract(epoch from pg_catalog.clock_timestamp())

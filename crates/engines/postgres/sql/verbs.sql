@@ -598,7 +598,7 @@ begin
 end $$;
 
 -- Makes all later tokens larger than `floor`, which leaves enough of them. A role needs a grant for this
--- function (`draw.sql`). The `alter sequence`, which changes nothing, locks the
+-- function (`finish.sql`). The `alter sequence`, which changes nothing, locks the
 -- sequence, so that no token is drawn meanwhile.
 create or replace function @schema@.raise_1(floor bigint)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
@@ -615,9 +615,6 @@ begin
     -- An unused sequence returns its `last_value` first.
     if floor > last or (floor = last and not drawn) then
         perform setval('@schema@.fence', floor);
-    else
-        -- The block of advisory locks (`draw_block_1`) may have smaller numbers, and is over with this.
-        perform nextval('@schema@.fence');
     end if;
 end $$;
 

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use holdline_core::hints::Watches;
-use holdline_core::{Certainty, Checkup, Clock, ErrorKind, Finding, LockError};
+use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 use holdline_net::sql::checkup::{pooler, reach, server_clock, tokens};
 use tokio_postgres::types::Type;
 
@@ -254,55 +254,35 @@ async fn schema_of(link: &Link, schema: &str) -> (Finding, bool) {
 }
 
 async fn sequence(link: &Link, schema: &str) -> Finding {
-    // A server before 15 has the first one only.
-    let ask = "select s.relname::pg_catalog.text, q.seqcache, \
+    let ask = "select q.seqcache, \
             s.relpersistence operator(pg_catalog.=) 'u'::pg_catalog.\"char\" \
         from pg_catalog.pg_class s \
         join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) s.relnamespace \
         join pg_catalog.pg_sequence q on q.seqrelid operator(pg_catalog.=) s.oid \
         where n.nspname operator(pg_catalog.=) $1::pg_catalog.name \
-        and s.relname operator(pg_catalog.=) any (array['fence', 'fence_next']::pg_catalog.name[])";
+        and s.relname operator(pg_catalog.=) 'fence'::pg_catalog.name";
     let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
-    let read = |row: &tokio_postgres::Row| {
-        let (name, cache): (String, i64) = (row.try_get(0).ok()?, row.try_get(1).ok()?);
-        let is_unlogged: bool = row.try_get(2).ok()?;
-        Some((name, cache, is_unlogged))
+    let read = |rows: Vec<tokio_postgres::Row>| {
+        let row = rows.first()?;
+        let cache: i64 = row.try_get(0).ok()?;
+        let is_unlogged: bool = row.try_get(1).ok()?;
+        Some((cache, is_unlogged))
     };
-    let found = rows.ok().and_then(|rows| rows.iter().map(read).collect::<Option<Vec<_>>>());
-    let Some(found) = found.filter(|found| !found.is_empty()) else {
+    let Some((cache, is_unlogged)) = rows.ok().and_then(read) else {
         return Finding::ok("sequence", SEQUENCE, "cannot be looked at")
             .warn("let this role read pg_sequence");
     };
-    for (name, cache, is_unlogged) in found {
-        let full_name = format!("{}.{name}", quoted(schema));
-        if cache != 1 {
-            return Finding::ok("sequence", SEQUENCE, format!("{name}: a cache of {cache}"))
-                .fail(format!("ALTER SEQUENCE {full_name} CACHE 1"));
-        }
-        // A crash resets what writes no log, and tokens depend on that.
-        if is_unlogged != (name == "fence_next") {
-            let (is, wanted) =
-                if is_unlogged { ("unlogged", "LOGGED") } else { ("logged", "UNLOGGED") };
-            return Finding::ok("sequence", SEQUENCE, format!("{name}: {is}"))
-                .fail(format!("ALTER SEQUENCE {full_name} SET {wanted}"));
-        }
+    let name = format!("{}.fence", quoted(schema));
+    if cache != 1 {
+        return Finding::ok("sequence", SEQUENCE, format!("a cache of {cache}"))
+            .fail(format!("ALTER SEQUENCE {name} CACHE 1"));
     }
-    let name = format!("{}.fence_next", quoted(schema));
-    let ask = "select pg_catalog.pg_sequence_last_value($1::pg_catalog.text::pg_catalog.regclass) \
-        where pg_catalog.to_regclass($1::pg_catalog.text) is not null";
-    match link.ask(ask, &[(&name, Type::TEXT)]).await {
-        Err(error) if error.certainty() == Certainty::NotApplied => Finding::ok(
-            "sequence",
-            SEQUENCE,
-            format!("fence_next cannot be read: {error}"),
-        )
-        .warn(format!(
-            "advisory locks work, and flush more tokens. DROP SEQUENCE {name}; CREATE UNLOGGED \
-                 SEQUENCE {name} MINVALUE -9007199254740991 MAXVALUE 9007199254740991 START \
-                 -9007199254740991; GRANT USAGE ON SEQUENCE {name} TO PUBLIC"
-        )),
-        _ => Finding::ok("sequence", SEQUENCE, "no cache"),
+    if is_unlogged {
+        // A crash resets what writes no log.
+        return Finding::ok("sequence", SEQUENCE, "unlogged")
+            .fail(format!("ALTER SEQUENCE {name} SET LOGGED"));
     }
+    Finding::ok("sequence", SEQUENCE, "no cache")
 }
 
 async fn last_token(link: &Link, schema: &str) -> Result<i64, LockError> {

@@ -13,10 +13,9 @@
 //! # Read next
 //! `engine` for the verbs, `keys` and `sql/tables.sql` for the stored data, `sql/rules.sql` and
 //! `sql/verbs.sql` for the rules, `schema` for how they are created. Then `link` for how a
-//! statement is sent, `options` for what can be set. `advisory` and `row_lock` are independent of
-//! all that: the server's own locks.
+//! statement is sent, `options` for what can be set. `row_lock` is independent of all that: the
+//! server's own locks on rows.
 
-mod advisory;
 mod checkup;
 mod engine;
 mod error;
@@ -32,7 +31,6 @@ use std::sync::Arc;
 
 use holdline_core::{Clock, Engine, LockError};
 
-pub use advisory::{AdvisoryGuard, AdvisoryKey, AdvisoryLock, AdvisoryPool};
 pub use checkup::checkup;
 pub use engine::PostgresEngine;
 pub use options::PostgresOptions;

@@ -313,11 +313,6 @@ impl PostgresOptions {
         }
     }
 
-    /// Returns whether the server is reached by TCP.
-    pub(crate) fn is_remote(&self) -> bool {
-        matches!(self.address(), Address::Tcp { .. })
-    }
-
     /// Returns whether TLS is used without a check of who the server is.
     pub(crate) fn trusts_any_server(&self) -> bool {
         let tls = self.access.tls.as_ref();

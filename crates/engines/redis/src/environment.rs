@@ -6,12 +6,7 @@
 use std::io;
 
 pub use holdline_net::runtime::{Task, TaskSpawner};
-use tokio::io::{AsyncRead, AsyncWrite};
-
-/// A stream of bytes in both directions.
-pub trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
+pub use holdline_net::socket::ByteStream as Stream;
 
 /// Replaces the machine's streams, tasks and random numbers, for simulators.
 pub trait Environment: TaskSpawner {

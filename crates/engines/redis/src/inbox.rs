@@ -5,7 +5,7 @@
 //! - H2: when the subscription is restored, every watch receives a hint to look again.
 
 use std::future::poll_fn;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::time::Duration;
@@ -15,6 +15,7 @@ use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, Clock, Hints, LeaseId, LockError, RenewReply, RenewRequest,
 };
+use holdline_net::notify::wait_for;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
@@ -67,14 +68,11 @@ impl InboxStatus {
 
     /// Waits until the subscription is confirmed; false when it is refused, or its task has ended.
     async fn wait(&self) -> bool {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            match self.state.load(Ordering::SeqCst) {
-                CONNECTING => changed.await,
-                state => return state == SUBSCRIBED,
-            }
-        }
+        let state = wait_for(&self.changed, || {
+            let state = self.state.load(Ordering::SeqCst);
+            (state != CONNECTING).then_some(state)
+        });
+        state.await == SUBSCRIBED
     }
 }
 

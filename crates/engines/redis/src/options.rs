@@ -21,7 +21,6 @@ use holdline_net::url::Reader;
 
 use crate::environment::Environment;
 use crate::error::ENGINE;
-use crate::lease_format::LeaseFormat;
 
 mod address;
 mod check;
@@ -89,7 +88,6 @@ struct Layout {
     fencing: bool,
     /// `None`: the default of the dialect.
     key_template: Option<String>,
-    lease_format: LeaseFormat,
     signal_template: Option<String>,
     prefix: String,
     publish: Publish,
@@ -98,8 +96,7 @@ struct Layout {
 impl RedisOptions {
     /// Reads the settings from a URL, with the parameters `dialect` (`native`, `plain`,
     /// `redisson`), `fencing` (`on`, `off`), `publish` (`auto`, `plain`, `sharded`, `both`),
-    /// `key_template`, `lease_format` (`hex`, `uuid`, `base64`), `signal_template`,
-    /// `prefix`, `max_waiters`, `connect_timeout_ms`,
+    /// `key_template`, `signal_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
     /// `key`; where the URL names sentinels, also `sentinel_user`, `sentinel_password_file`,
@@ -287,10 +284,6 @@ impl RedisOptions {
         self.layout.fencing
     }
 
-    pub(crate) fn lease_format(&self) -> LeaseFormat {
-        self.layout.lease_format
-    }
-
     pub(crate) fn signal_template(&self) -> Option<&str> {
         self.layout.signal_template.as_deref()
     }
@@ -336,7 +329,6 @@ impl Default for Layout {
             dialect: Dialect::Native,
             fencing: true,
             key_template: None,
-            lease_format: LeaseFormat::default(),
             signal_template: None,
             prefix: "holdline:".to_owned(),
             publish: Publish::Auto,

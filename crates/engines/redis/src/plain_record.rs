@@ -9,8 +9,6 @@ use holdline_core::{
     FencingToken, GrantState, HolderFields, HolderSummary, HolderView, LeaseId, Metadata, Mode,
 };
 
-use crate::lease_format::LeaseFormat;
-
 /// The program of a holder that is not ours.
 const FOREIGN: &str = "a foreign client";
 
@@ -25,13 +23,13 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Reads a value. Without fencing our values are bare leases, and a value of that format may
-    /// also be another library's.
-    pub(crate) fn read(value: &[u8], format: LeaseFormat, fencing: bool) -> Record {
-        if let Some(record) = Record::fenced(value, format) {
+    /// Reads a value. Without fencing our values are bare lease ids, and 32 hex digits may also
+    /// be another library's.
+    pub(crate) fn read(value: &[u8], fencing: bool) -> Record {
+        if let Some(record) = Record::fenced(value) {
             return record;
         }
-        let bare = format.read(value).filter(|_| !fencing);
+        let bare = lease_id(value).filter(|_| !fencing);
         match bare {
             Some(id) => Record::without_token(id, Metadata::default()),
             None => Record::of_other_library(value),
@@ -48,10 +46,10 @@ impl Record {
         Record { id, token: None, since_us: None, detached: false, metadata }
     }
 
-    fn fenced(value: &[u8], format: LeaseFormat) -> Option<Record> {
+    fn fenced(value: &[u8]) -> Option<Record> {
         let text = std::str::from_utf8(value).ok()?;
         let mut fields = text.splitn(5, ':');
-        let id = format.read(fields.next()?.as_bytes())?;
+        let id = lease_id(fields.next()?.as_bytes())?;
         let token = fields.next()?.parse().ok()?;
         let since_us = fields.next()?.parse().ok()?;
         let detached = fields.next()?.starts_with('d');
@@ -91,6 +89,13 @@ impl Record {
     }
 }
 
+/// Parses a lease id as we write it: 32 lower-case hex digits.
+fn lease_id(value: &[u8]) -> Option<LeaseId> {
+    let text = std::str::from_utf8(value).ok()?;
+    let id: LeaseId = text.parse().ok()?;
+    (id.to_hex() == text).then_some(id)
+}
+
 /// Returns the first four bytes of another library's value, so that people can distinguish holders.
 /// Of a hex value, these are its first digits.
 fn beginning(value: &[u8]) -> LeaseId {
@@ -110,13 +115,13 @@ mod tests {
     const HEX: &str = "0123abcd0123abcd0123abcd0123abcd";
 
     fn read(value: &str, fencing: bool) -> HolderSummary {
-        Record::read(value.as_bytes(), LeaseFormat::Hex, fencing).summary(1_100, None)
+        Record::read(value.as_bytes(), fencing).summary(1_100, None)
     }
 
     #[test]
     fn a_value_of_ours_is_read_field_by_field() {
         let value = format!("{HEX}:0000000000000042:0000000000000100:dl750:{{\"pid\":7}}");
-        let record = Record::read(value.as_bytes(), LeaseFormat::Hex, true);
+        let record = Record::read(value.as_bytes(), true);
         let view = record.view(1_100, Some(Duration::from_millis(5)));
         assert_eq!(view.summary.lease_id.to_string(), "0123abcd");
         assert_eq!(view.summary.token, FencingToken::new(42).ok());
@@ -142,7 +147,7 @@ mod tests {
             assert_eq!(summary.metadata.fields().program, FOREIGN, "{value}");
             assert_eq!(summary.lease_id.to_string(), shown, "{value}");
         }
-        let raw = Record::read(&[0xff; 20], LeaseFormat::Hex, true).summary(0, None);
+        let raw = Record::read(&[0xff; 20], true).summary(0, None);
         assert_eq!(raw.lease_id.to_string(), "ffffffff");
     }
 
@@ -150,6 +155,8 @@ mod tests {
     fn without_tokens_a_bare_lease_may_be_ours() {
         let fields = |summary: HolderSummary| summary.metadata.fields().program;
         assert_eq!(fields(read(HEX, false)), "");
-        assert_eq!(fields(read("another", false)), FOREIGN);
+        for other in ["another", &HEX[1..], &HEX.to_uppercase()] {
+            assert_eq!(fields(read(other, false)), FOREIGN, "{other}");
+        }
     }
 }

@@ -7,6 +7,7 @@ use std::process::{Command, Stdio};
 use holdline_fence::{MysqlFence, PostgresFence, sql};
 use mysql_async::TxOpts;
 use mysql_async::prelude::Queryable;
+use tokio_postgres::SimpleQueryMessage;
 
 use crate::support::{client, database, mariadb, mysql_client, proof, token, word_of};
 
@@ -141,4 +142,35 @@ fn one_line(statement: &str) -> String {
 /// As root it requires an explicit user.
 fn user_argument() -> Option<&'static str> {
     rustix::process::geteuid().is_root().then_some("--user=root")
+}
+
+/// The statements of `docs/postgres.md` for programs that use an advisory lock.
+#[tokio::test]
+async fn a_token_of_an_advisory_lock_refuses_a_holder_that_lost_its_session() {
+    let server = database();
+    let page = include_str!("../../../../docs/postgres.md");
+    let section = page.split("## Advisory locks").nth(1).expect("the section");
+    let mut blocks = section.split("```sql\n").skip(1).filter_map(|rest| rest.split("```").next());
+    server.sql(blocks.next().expect("the table"));
+    let lock = blocks.next().expect("the statements that lock");
+    let proof_of = async |session: &tokio_postgres::Client| {
+        let rows = session.simple_query(lock).await.expect("locked");
+        let row = rows.iter().rev().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let token = row.and_then(|row| row.get(0)).expect("a token");
+        proof(token.parse().expect("a number"))
+    };
+    let first_session = client(&server.url()).await;
+    let data = client(&server.url()).await;
+    let fence = PostgresFence::new("stock/17");
+    let first = proof_of(&first_session).await;
+    fence.seal(&data, &first).await.expect("the only holder");
+    // The server ends the session, and the lock with it; the holder still has its other connection.
+    server.sql("SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory'");
+    let next_session = client(&server.url()).await;
+    let next = proof_of(&next_session).await;
+    fence.seal(&data, &next).await.expect("a larger token");
+    assert_eq!(word_of(&fence.seal(&data, &first).await), "stale 1 2");
 }

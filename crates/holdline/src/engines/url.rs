@@ -28,7 +28,6 @@ const SHOWN_PARAMETERS: &[&str] = &[
     "hostaddr",
     "key",
     "key_template",
-    "lease_format",
     "max_lease_duration_ms",
     "max_waiters",
     "password_env",

@@ -23,6 +23,7 @@ use std::time::{Duration, SystemTime};
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Moment, Snapshot};
 
 use crate::acquire::{self, Wait};
+use crate::audit::unix_ms;
 use crate::client::Client;
 use crate::core::{Core, Shared};
 use crate::guard::held::Held;
@@ -376,7 +377,7 @@ impl Once {
 
     /// Returns the slot to which a start belongs now.
     fn span(&self) -> Result<Span, LockError> {
-        let skew = slot::millis(SystemTime::UNIX_EPOCH + self.options.max_skew);
+        let skew = unix_ms(SystemTime::UNIX_EPOCH + self.options.max_skew);
         let engine = self.client.capabilities().engine;
         let span = self.schedule.at(self.now().saturating_add(skew));
         span.map_err(|message| LockError::invalid(engine, "slot", message))
@@ -432,7 +433,7 @@ impl Once {
     }
 
     fn now(&self) -> u64 {
-        slot::millis((self.options.wall_clock)())
+        unix_ms((self.options.wall_clock)())
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -4,7 +4,7 @@
 //! Invariant O1: the slots of one schedule neither overlap nor leave a gap, so each moment belongs
 //! to exactly one.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::Duration;
 
 /// The longest slot: a leap year.
 const LONGEST: Duration = Duration::from_secs(366 * 24 * 60 * 60);
@@ -110,12 +110,6 @@ impl Schedule {
             Schedule::Cron(expression) => expression.at(now),
         }
     }
-}
-
-/// Returns a time of day in milliseconds since 1970.
-pub(crate) fn millis(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Cron expressions: parsed by croner, with the time zones of jiff.

@@ -1,6 +1,6 @@
 //! How a MariaDB server is to be started.
 
-use crate::config::ClientCertificates;
+use crate::config::{ClientCertificates, common_settings};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -13,42 +13,13 @@ pub struct MariaDbConfig {
     lines: Vec<String>,
 }
 
+common_settings!(MariaDbConfig);
+
 impl MariaDbConfig {
     /// Flushes each commit to the disk, as a production server does.
     #[must_use]
     pub fn with_fsync(mut self) -> Self {
         self.fsync = true;
-        self
-    }
-
-    /// Speaks TLS too, with certificates made for this server.
-    #[must_use]
-    pub fn with_tls(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Ignored);
-        self
-    }
-
-    /// As [`with_tls`](Self::with_tls), and lets the test's user in only with a certificate of its
-    /// own authority.
-    #[must_use]
-    pub fn with_client_certificates(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Required);
-        self
-    }
-
-    /// Gives the server a wall clock that the test can move: [`MariaDbServer::clock`].
-    ///
-    /// [`MariaDbServer::clock`]: super::MariaDbServer::clock
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
-    /// Adds a line of `my.cnf`; it wins over what this type writes.
-    #[must_use]
-    pub fn with_line(mut self, line: impl Into<String>) -> Self {
-        self.lines.push(line.into());
         self
     }
 

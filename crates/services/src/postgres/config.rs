@@ -1,6 +1,6 @@
 //! How a PostgreSQL server is to be started.
 
-use crate::config::ClientCertificates;
+use crate::config::{ClientCertificates, common_settings};
 use std::fmt::Write;
 use std::path::Path;
 
@@ -27,6 +27,8 @@ pub struct PostgresConfig {
     lines: Vec<String>,
 }
 
+common_settings!(PostgresConfig);
+
 impl PostgresConfig {
     /// Starts another server than the system's.
     #[must_use]
@@ -47,37 +49,6 @@ impl PostgresConfig {
     #[must_use]
     pub fn with_passwords(mut self) -> Self {
         self.passwords = true;
-        self
-    }
-
-    /// Speaks TLS too, with certificates made for this server.
-    #[must_use]
-    pub fn with_tls(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Ignored);
-        self
-    }
-
-    /// As [`with_tls`](Self::with_tls), and refuses who comes by TCP without TLS or without a
-    /// certificate of its own authority.
-    #[must_use]
-    pub fn with_client_certificates(mut self) -> Self {
-        self.tls = Some(ClientCertificates::Required);
-        self
-    }
-
-    /// Gives the server a wall clock that the test can move: [`PostgresServer::clock`].
-    ///
-    /// [`PostgresServer::clock`]: super::PostgresServer::clock
-    #[must_use]
-    pub fn with_clock(mut self) -> Self {
-        self.clock = true;
-        self
-    }
-
-    /// Adds a line of `postgresql.conf`; it wins over what this type writes.
-    #[must_use]
-    pub fn with_line(mut self, line: impl Into<String>) -> Self {
-        self.lines.push(line.into());
         self
     }
 

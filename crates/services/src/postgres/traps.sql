@@ -51,10 +51,10 @@ begin
         from pg_catalog.pg_proc p
         where p.pronamespace = 'pg_catalog'::pg_catalog.regnamespace and p.prokind = 'f'
             and not p.proretset and p.proname = any ('{clock_timestamp,current_database,
-                current_setting,encode,has_schema_privilege,obj_description,pg_advisory_lock,
-                pg_advisory_unlock,pg_advisory_xact_lock,pg_backend_pid,pg_current_xact_id,
+                current_setting,encode,has_schema_privilege,obj_description,pg_advisory_xact_lock,
+                pg_backend_pid,pg_current_xact_id,
                 pg_get_userbyid,pg_has_role,pg_is_in_recovery,pg_notification_queue_usage,
-                pg_try_advisory_lock,quote_ident,set_config,to_regclass,now,age,
+                quote_ident,set_config,to_regclass,now,age,
                 pg_logical_emit_message,nextval,setval,pg_notify,lpad,to_hex,left,substr}')
     loop
         execute pg_catalog.format(

@@ -27,8 +27,6 @@ pub(crate) const TABLE: &[Command] = &[
     keyless("hello", -1, TALK | FAST | NO_AUTH | ALLOW_BUSY, hello),
     keyless("auth", -2, TALK | FAST | NO_AUTH | ALLOW_BUSY, auth),
     keyless("select", 2, FAST | LOADING | STALE, select),
-    keyless("reset", 1, TALK | FAST | NO_AUTH | ALLOW_BUSY, reset),
-    keyless("quit", -1, TALK | FAST | NO_AUTH | ALLOW_BUSY, quit),
     container("client", CLIENT),
 ];
 
@@ -153,33 +151,6 @@ fn select(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::OK)
 }
 
-fn reset(call: &mut Call<'_>) -> CommandResult {
-    let id = call.connection;
-    call.state.unwatch(id);
-    call.state.channels.forget(id);
-    let authenticated = call.state.config.password().is_none();
-    if let Some(session) = call.session() {
-        session.transaction = None;
-        session.channels.clear();
-        session.patterns.clear();
-        session.shard_channels.clear();
-        session.protocol = Protocol::Resp2;
-        session.db = 0;
-        session.name.clear();
-        session.authenticated = authenticated;
-        session.reply_mode = ReplyMode::On;
-        session.no_evict = false;
-    }
-    Ok(Reply::status("RESET"))
-}
-
-fn quit(call: &mut Call<'_>) -> CommandResult {
-    if let Some(session) = call.session() {
-        session.closing = true;
-    }
-    Ok(Reply::OK)
-}
-
 fn is_name(name: &[u8]) -> bool {
     name.iter().all(|byte| (b'!'..=b'~').contains(byte))
 }
@@ -219,28 +190,20 @@ fn address(id: ConnectionId) -> String {
 }
 
 fn kind(session: &Connection) -> &'static str {
-    let listens = session.subscriptions() + session.shard_channels.len() > 0;
-    if listens { "pubsub" } else { "normal" }
+    if session.is_subscribed() { "pubsub" } else { "normal" }
 }
 
 fn describe(session: &Connection) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    let flags = match (session.transaction.is_some(), kind(session)) {
-        (true, _) => "x",
-        (_, "pubsub") => "P",
-        _ => "N",
-    };
-    let multi =
-        session.transaction.as_ref().map_or(-1, |t| i64::try_from(t.commands.len()).unwrap_or(0));
+    let flags = if session.is_subscribed() { "P" } else { "N" };
     format!(
         "id={} addr={} laddr=127.0.0.1:6379 fd=8 name={} age=0 idle=0 flags={flags} db={} sub={} \
-         psub={} ssub={} multi={multi} qbuf=0 user={} resp={} lib-name={} lib-ver={}\n",
+         psub=0 ssub={} multi=-1 qbuf=0 user={} resp={} lib-name={} lib-ver={}\n",
         session.id.0,
         address(session.id),
         text(&session.name),
         session.db,
         session.channels.len(),
-        session.patterns.len(),
         session.shard_channels.len(),
         text(&session.user),
         if session.protocol == Protocol::Resp3 { 3 } else { 2 },

@@ -5,12 +5,8 @@ use crate::call::{Call, integer, is};
 use crate::errors::{CommandResult, ErrorReply, invalid_expire};
 use crate::resp::Reply;
 
-pub(crate) const TABLE: &[Command] = &[
-    one("pexpire", -3, WRITE | FAST, |call| expire(call, Unit::Milliseconds)),
-    one("pexpireat", -3, WRITE | FAST, |call| expire(call, Unit::MillisecondsAt)),
-    one("pttl", 2, READ | FAST, |call| end(call, |end, now| end.wrapping_sub(now).max(0))),
-    one("pexpiretime", 2, READ | FAST, |call| end(call, |end, _| end)),
-];
+pub(crate) const TABLE: &[Command] =
+    &[one("pexpire", -3, WRITE | FAST, expire), one("pttl", 2, READ | FAST, time_left)];
 
 /// The format of an expiry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -104,11 +100,11 @@ impl ExpireConditions {
     }
 }
 
-fn expire(call: &mut Call<'_>, unit: Unit) -> CommandResult {
+fn expire(call: &mut Call<'_>) -> CommandResult {
     let conditions = ExpireConditions::read(&call.args[3..])?;
     let number = call.integer(2)?;
     let invalid = || invalid_expire(call.name);
-    let when = absolute(call, unit, number).ok_or_else(invalid)?;
+    let when = absolute(call, Unit::Milliseconds, number).ok_or_else(invalid)?;
     let (key, now) = (call.args[1], call.now_ms());
     let Some(entry) = call.entry(key) else { return Ok(Reply::Integer(0)) };
     if !conditions.allows(entry.expires_at, when) {
@@ -122,10 +118,10 @@ fn expire(call: &mut Call<'_>, unit: Unit) -> CommandResult {
     Ok(Reply::Integer(1))
 }
 
-fn end(call: &mut Call<'_>, show: fn(i64, i64) -> i64) -> CommandResult {
+fn time_left(call: &mut Call<'_>) -> CommandResult {
     let now = call.now_ms();
     Ok(Reply::Integer(match call.entry(call.args[1]) {
         None => -2,
-        Some(entry) => entry.expires_at.map_or(-1, |end| show(end, now)),
+        Some(entry) => entry.expires_at.map_or(-1, |end| end.wrapping_sub(now).max(0)),
     }))
 }

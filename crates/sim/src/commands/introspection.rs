@@ -161,13 +161,12 @@ fn persistence(state: &State) -> String {
 fn stats(state: &State) -> String {
     format!(
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\n\
-         evicted_keys:{}\r\npubsub_channels:{}\r\npubsub_patterns:{}\r\n",
+         evicted_keys:{}\r\npubsub_channels:{}\r\npubsub_patterns:0\r\n",
         state.next_connection - 1,
         state.commands_run,
         state.expired_keys,
         state.evicted,
         state.channels.plain.len(),
-        state.channels.patterns.len(),
     )
 }
 

@@ -16,10 +16,8 @@ pub(crate) const TABLE: &[Command] = &[
     keyless("publish", 3, PUBLISH, |call| publish_message(call, false)),
     keyless("spublish", 3, PUBLISH, |call| publish_message(call, true)),
     keyless("subscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Channel)),
-    keyless("psubscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Pattern)),
     keyless("ssubscribe", -2, SUBSCRIBE, |call| subscribe(call, SubscriptionKind::Sharded)),
     keyless("unsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Channel)),
-    keyless("punsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Pattern)),
     keyless("sunsubscribe", -1, SUBSCRIBE, |call| unsubscribe(call, SubscriptionKind::Sharded)),
     container("pubsub", ABOUT),
 ];
@@ -32,9 +30,6 @@ const ABOUT: &[Command] = &[
     keyless("pubsub|shardnumsub", -2, PUBSUB | LOADING | STALE, |call| {
         numbers(call, SubscriptionKind::Sharded)
     }),
-    keyless("pubsub|numpat", 2, PUBSUB | LOADING | STALE, |call| {
-        Ok(Reply::count(call.state.channels.patterns.len()))
-    }),
 ];
 
 fn publish_message(call: &mut Call<'_>, sharded: bool) -> CommandResult {
@@ -46,7 +41,6 @@ fn own<'b>(call: &'b mut Call<'_>, kind: SubscriptionKind) -> Option<&'b mut Vec
     let session = call.session()?;
     Some(match kind {
         SubscriptionKind::Channel => &mut session.channels,
-        SubscriptionKind::Pattern => &mut session.patterns,
         SubscriptionKind::Sharded => &mut session.shard_channels,
     })
 }
@@ -55,7 +49,7 @@ fn own<'b>(call: &'b mut Call<'_>, kind: SubscriptionKind) -> Option<&'b mut Vec
 fn count(call: &mut Call<'_>, kind: SubscriptionKind) -> Reply {
     let number = call.session().map_or(0, |session| match kind {
         SubscriptionKind::Sharded => session.shard_channels.len(),
-        SubscriptionKind::Channel | SubscriptionKind::Pattern => session.subscriptions(),
+        SubscriptionKind::Channel => session.channels.len(),
     });
     Reply::count(number)
 }
@@ -135,14 +129,6 @@ fn publish(state: &mut State, channel: &[u8], message: &[u8], sharded: bool) -> 
     let parts = |parts: &[&[u8]]| Reply::Push(parts.iter().map(|part| Reply::bulk(part)).collect());
     for subscriber in direct.get(channel).into_iter().flatten() {
         sendings.push((*subscriber, parts(&[word, channel, message])));
-    }
-    if !sharded {
-        let fitting = channels.patterns.iter().filter(|(p, _)| glob::matches(p, channel));
-        for (pattern, subscribers) in fitting {
-            for subscriber in subscribers {
-                sendings.push((*subscriber, parts(&[b"pmessage", pattern, channel, message])));
-            }
-        }
     }
     let loss = state.channels.loss_ppm;
     for (subscriber, push) in &sendings {

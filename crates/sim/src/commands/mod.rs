@@ -15,7 +15,6 @@ pub(crate) mod settings;
 pub(crate) mod sorted_sets;
 pub(crate) mod streams;
 pub(crate) mod strings;
-pub(crate) mod transactions;
 
 use std::collections::HashMap;
 use std::sync::OnceLock;
@@ -63,8 +62,6 @@ pub(crate) enum Run {
     Plain(fn(&mut Call<'_>) -> CommandResult),
     /// By the script engine.
     Script(ScriptVerb),
-    /// Executes the queue of MULTI.
-    Exec,
     /// Has subcommands only.
     Container(&'static [Command]),
 }
@@ -144,7 +141,7 @@ pub(crate) const fn container(name: &'static str, subcommands: &'static [Command
 
 /// All rows, in the order of the families.
 pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
-    let families: [&'static [Command]; 13] = [
+    let families: [&'static [Command]; 12] = [
         strings::TABLE,
         expiry::TABLE,
         hashes::TABLE,
@@ -156,7 +153,6 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Command> {
         client::TABLE,
         settings::TABLE,
         introspection::TABLE,
-        transactions::TABLE,
         scripting::TABLE,
     ];
     families.into_iter().flatten()

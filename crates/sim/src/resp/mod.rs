@@ -63,7 +63,6 @@ pub enum Reply {
 
 impl Reply {
     pub(crate) const OK: Reply = Reply::Status(Cow::Borrowed(b"OK"));
-    pub(crate) const QUEUED: Reply = Reply::Status(Cow::Borrowed(b"QUEUED"));
 
     pub(crate) fn status(text: &'static str) -> Reply {
         Reply::Status(Cow::Borrowed(text.as_bytes()))

@@ -28,7 +28,6 @@ use crate::errors::{CommandResult, ErrorReply, NO_SCRIPT as NOT_KNOWN, NOT_INTEG
 use crate::number;
 use crate::resp::{Protocol, Reply};
 use crate::session::ConnectionId;
-use crate::sha1::sha1_hex;
 use crate::state::State;
 
 /// The declarations in the first line of a script.
@@ -251,4 +250,9 @@ fn read_shebang(body: &[u8]) -> Result<(Shebang, &[u8]), ErrorReply> {
         }
     }
     Ok((declared, &body[end..]))
+}
+
+/// Returns the digest by which scripts are known, in hexadecimal.
+fn sha1_hex(data: &[u8]) -> String {
+    sha1_smol::Sha1::from(data).digest().to_string()
 }

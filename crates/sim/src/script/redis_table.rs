@@ -9,7 +9,6 @@ use super::caller::{self, Failure, ScriptState};
 use crate::commands::find;
 use crate::commands::settings::is_forbidden;
 use crate::resp::Protocol;
-use crate::sha1::sha1_hex;
 
 const NUMBERS: &[(&str, i64)] = &[
     ("LOG_DEBUG", 0),
@@ -95,8 +94,8 @@ fn with_code(given: &[u8]) -> Vec<u8> {
 
 fn sha(args: &MultiValue) -> mlua::Result<String> {
     match text(args.front()) {
-        Some(text) if args.len() == 1 => Ok(sha1_hex(&text)),
-        Some(_) | None if args.len() == 1 => Ok(sha1_hex(b"")),
+        Some(text) if args.len() == 1 => Ok(super::sha1_hex(&text)),
+        Some(_) | None if args.len() == 1 => Ok(super::sha1_hex(b"")),
         _ => Err(Failure::from("ERR wrong number of arguments").into_error()),
     }
 }

@@ -38,8 +38,6 @@ const UNCOMPARED: &[&str] = &[
     "info",
     "hello 2",
     "hello 3",
-    "reset",
-    "quit",
     "time",
     "command",
     "evalsha S 0",

@@ -84,15 +84,3 @@ fn a_script_sees_one_time() {
     let reply = server.server.execute(id, &[b"eval", script, b"0"]).remove(0);
     assert_eq!(resp3_text(&reply), "*3 :1 :1 $1 v");
 }
-
-#[test]
-fn a_watched_key_that_ends_breaks_the_transaction() {
-    let mut server = TestServer::new();
-    server.ask("set k v px 100");
-    assert_eq!(server.ask("watch k"), "+OK");
-    server.clock.advance(ms(101));
-    assert_eq!(server.ask("multi"), "+OK");
-    assert_eq!(server.ask("set k w"), "+QUEUED");
-    assert_eq!(server.ask("exec"), "_");
-    assert_eq!(server.ask("exists k"), ":0");
-}

@@ -1,11 +1,9 @@
 //! `holdline demo`: what goes wrong with locks that expire, and what fencing tokens do about it.
 //!
-//! Read next: `paused`, the client that is paused past its lease, on a real store; `stepped`, the
-//! clock of a Redlock node, in simulated nodes; `page`, what both print.
+//! Read next: `paused`, the client that is paused past its lease; `page`, two columns of output.
 
 mod page;
 mod paused;
-mod stepped;
 
 use clap::{Args, Subcommand};
 
@@ -26,7 +24,7 @@ pub(crate) struct DemoArgs {
 
 #[derive(Debug, Subcommand)]
 enum Demo {
-    /// A paused client and a clock that jumps, with fencing tokens and without (M. Kleppmann, 2016)
+    /// A client that is paused past its lease, with fencing tokens and without (M. Kleppmann, 2016)
     Kleppmann,
     /// One of the two clients, as a process of its own
     #[command(hide = true)]
@@ -47,9 +45,8 @@ async fn kleppmann(address: Address, console: &Console) -> Outcome {
         return Err(failure.fix("leave --url away: local: needs no server"));
     }
     let paused = paused::run(&address, &mut Page::new(console)).await?;
-    let stepped = stepped::run(&mut Page::new(console))?;
     if console.is_json() {
-        console.object(&serde_json::json!({ "paused": paused, "stepped": stepped }))?;
+        console.object(&serde_json::json!({ "paused": paused }))?;
     }
     Ok(Exit::Success)
 }

@@ -1,4 +1,4 @@
-//! The first scenario: a client is paused past its lease, and writes late.
+//! A client is paused past its lease, and writes late.
 //!
 //! The clients are two processes with locks on the store of the URL. The first one is stopped by
 //! SIGSTOP between its last check and its write, as a garbage collection may stop it, and goes on
@@ -51,7 +51,7 @@ pub(super) async fn run(address: &Address, page: &mut Page<'_>) -> Result<Paused
     let directory = Directory::create()?;
     std::fs::write(directory.0.join("plain"), APPLES.to_string()).map_err(Failure::internal)?;
     page.text(format_args!(
-        "1. A client is paused past its lease of {} ms, on {}.\n   \
+        "A client is paused past its lease of {} ms, on {}.\n\
          Two clients sell one apple each, of {APPLES} that two files hold. \
          One file compares fencing tokens.",
         lease.as_millis(),
@@ -77,10 +77,10 @@ pub(super) async fn run(address: &Address, page: &mut Page<'_>) -> Result<Paused
         return Err(Failure::internal(message));
     }
     page.text(format_args!(
-        "\n   Without tokens: {plain} apples are left of {APPLES} after two sales. \
-         B's sale is lost, and nobody knows.\n   \
+        "\nWithout tokens: {plain} apples are left of {APPLES} after two sales. \
+         B's sale is lost, and nobody knows.\n\
          With tokens: A's late write is rejected, and A knows. \
-         It acquires the lock again, and sells.\n"
+         It acquires the lock again, and sells."
     ))?;
     Ok(Paused {
         first_token: token_a,

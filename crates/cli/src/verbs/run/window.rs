@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, MAX_LEASE};
+use holdline_core::moment::whole_millis;
 use holdline_core::{LeaseTerms, validity};
 
 use crate::duration::written;
@@ -60,7 +61,7 @@ impl Window {
     /// Returns the longest grace that leaves room in a lease.
     pub(crate) fn longest_grace(lease: Duration) -> Duration {
         let validity = validity::validity_time(lease, DEFAULT_DRIFT_PPM);
-        whole_millis(validity.saturating_sub((lease / 3).saturating_mul(2) + MARGIN))
+        rounded_down(validity.saturating_sub((lease / 3).saturating_mul(2) + MARGIN))
     }
 
     /// Returns how long before the end of validity the job gets TERM.
@@ -87,8 +88,8 @@ fn shortest_lease(grace: Duration) -> Option<String> {
     leases.find(fits).filter(|lease| *lease <= MAX_LEASE).map(written)
 }
 
-fn whole_millis(duration: Duration) -> Duration {
-    Duration::from_millis(u64::try_from(duration.as_millis()).unwrap_or(u64::MAX))
+fn rounded_down(duration: Duration) -> Duration {
+    Duration::from_millis(whole_millis(duration))
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@
 use std::io;
 
 use holdline_core::{Certainty, LockError};
-use holdline_net::socket;
+use holdline_net::socket::{self, ByteStream};
 use holdline_net::tls::{TlsContext, TlsFiles};
 use holdline_net::url::Server;
 use mysql_common::constants::CapabilityFlags as Can;
@@ -19,7 +19,7 @@ use mysql_common::packets::{
     AuthPlugin, AuthSwitchRequest, HandshakePacket, HandshakeResponse, SslRequest,
 };
 use mysql_common::proto::MySerialize;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::AsyncRead;
 
 use super::wire::{complaint, read_one, write_one};
 use crate::error::{ENGINE, Failed, of_handshake, refused, unavailable};
@@ -34,14 +34,9 @@ const ED25519_NONCE: usize = 32;
 /// The form of a server's version that our packets need; all since 2010 have it.
 const MODERN: (u16, u16, u16) = (5, 5, 3);
 
-/// A stream of bytes in both directions.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
-
 /// A connection that is signed in.
 pub(crate) struct Opened {
-    pub(crate) stream: Box<dyn Stream>,
+    pub(crate) stream: Box<dyn ByteStream>,
     /// The connection id from the initial handshake.
     pub(crate) number: u32,
 }
@@ -132,7 +127,7 @@ fn flags(tls: bool) -> Can {
 
 /// Sends user and password proof. `private` is whether the stream is encrypted or local.
 async fn sign_in(
-    mut stream: Box<dyn Stream>,
+    mut stream: Box<dyn ByteStream>,
     number: u8,
     initial: InitialHandshake,
     private: bool,
@@ -167,7 +162,7 @@ async fn sign_in(
 
 /// The authentication exchange, from the user's name to the server's OK.
 struct Authentication<'a> {
-    stream: &'a mut Box<dyn Stream>,
+    stream: &'a mut Box<dyn ByteStream>,
     plugin: AuthPlugin<'static>,
     private: bool,
 }

@@ -9,10 +9,10 @@
 
 use std::collections::VecDeque;
 
+use holdline_net::socket::ByteStream;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, oneshot};
 
-use super::dial::Stream;
 use super::wire::{Input, Reading, Statement};
 use crate::error::Failed;
 use crate::rows::Answer;
@@ -53,8 +53,8 @@ impl ConnectionHandle {
 
 /// Reads and writes the connection. It ends with the connection, and returns the reason.
 pub(crate) struct Driver {
-    reader: ReadHalf<Box<dyn Stream>>,
-    writer: WriteHalf<Box<dyn Stream>>,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: WriteHalf<Box<dyn ByteStream>>,
     asks: mpsc::Receiver<Ask>,
     under_way: VecDeque<(Reply, Reading)>,
     output: Output,
@@ -105,7 +105,7 @@ impl Output {
 }
 
 /// Makes the handle and the driver of a stream.
-pub(crate) fn on(stream: Box<dyn Stream>) -> (ConnectionHandle, Driver) {
+pub(crate) fn on(stream: Box<dyn ByteStream>) -> (ConnectionHandle, Driver) {
     let (sender, asks) = mpsc::channel(WAITING);
     let (reader, writer) = tokio::io::split(stream);
     let driver = Driver {

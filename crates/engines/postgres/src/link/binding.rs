@@ -11,6 +11,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use holdline_net::der::{SEQUENCE, element};
+use holdline_net::socket::ByteStream;
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_postgres::tls::{ChannelBinding, TlsConnect, TlsStream};
@@ -30,25 +31,23 @@ const ECDSA_SHA256: &[u8] = &[0x2a, 0x86, 0x48, 0xce, 0x3d, 0x04, 0x03, 0x02];
 
 const OBJECT_IDENTIFIER: u8 = 0x06;
 
-/// A stream of bytes in both directions.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin + 'static {}
-
-impl<T: AsyncRead + AsyncWrite + Send + Unpin + 'static> Stream for T {}
-
 /// A stream to the server, and what a sign-in on it is bound to.
 pub(crate) struct BoundStream {
-    stream: Box<dyn Stream>,
+    stream: Box<dyn ByteStream>,
     end_point: Option<Vec<u8>>,
 }
 
 impl BoundStream {
     /// A stream without TLS.
-    pub(super) fn unbound(stream: impl Stream) -> BoundStream {
+    pub(super) fn unbound(stream: impl ByteStream) -> BoundStream {
         BoundStream { stream: Box::new(stream), end_point: None }
     }
 
     /// A stream with TLS, and the server's certificate in DER.
-    pub(super) fn of_certificate(stream: impl Stream, certificate: Option<&[u8]>) -> BoundStream {
+    pub(super) fn of_certificate(
+        stream: impl ByteStream,
+        certificate: Option<&[u8]>,
+    ) -> BoundStream {
         BoundStream { stream: Box::new(stream), end_point: certificate.and_then(end_point) }
     }
 }

@@ -10,7 +10,6 @@ use std::path::PathBuf;
 use holdline_core::{Certainty, LockError};
 use holdline_net::socket;
 use holdline_net::tls::{TlsContext, TlsFiles};
-use socket2::SockRef;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -24,35 +23,21 @@ const TLS: TlsContext = TlsContext { engine: ENGINE, without: "sslmode=disable" 
 
 /// Opens a stream.
 pub(super) async fn dial(options: &PostgresOptions) -> Result<BoundStream, LockError> {
-    dial_and(options, |_| Ok(())).await
-}
-
-/// Opens a stream, and passes its socket to a callback first.
-pub(crate) async fn dial_and(
-    options: &PostgresOptions,
-    show: impl FnOnce(SockRef<'_>) -> io::Result<()>,
-) -> Result<BoundStream, LockError> {
     let address = options.address();
     let failed = |error: io::Error| not_reached(address, &error);
-    match (address, options.tls()) {
-        (Address::Unix(directory, port), _) => {
+    let (host, port) = match address {
+        Address::Unix(directory, port) => {
             let path: PathBuf = Address::socket(directory, *port);
             let stream = socket::connect_unix(path).await.map_err(failed)?;
-            show(SockRef::from(&stream)).map_err(failed)?;
-            Ok(BoundStream::unbound(stream))
+            return Ok(BoundStream::unbound(stream));
         }
-        (Address::Tcp { host, port }, None) => {
-            let dialled = options.host_to_dial(host);
-            let stream = socket::connect(&dialled, *port).await.map_err(failed)?;
-            show(SockRef::from(&stream)).map_err(failed)?;
-            Ok(BoundStream::unbound(stream))
-        }
-        (Address::Tcp { host, port }, Some(files)) => {
-            let dialled = options.host_to_dial(host);
-            let stream = socket::connect(&dialled, *port).await.map_err(failed)?;
-            show(SockRef::from(&stream)).map_err(failed)?;
-            with_tls(stream, host, files).await
-        }
+        Address::Tcp { host, port } => (host, *port),
+    };
+    let dialled = options.host_to_dial(host);
+    let stream = socket::connect(&dialled, port).await.map_err(failed)?;
+    match options.tls() {
+        None => Ok(BoundStream::unbound(stream)),
+        Some(files) => with_tls(stream, host, files).await,
     }
 }
 

@@ -40,11 +40,11 @@ use crate::schema::{self, Found, Functions};
 
 use binding::{BoundStream, Negotiated};
 use dial::dial;
-pub(crate) use dial::dial_and;
-pub(crate) use handshake::{Facts, handshake};
-pub(crate) use hosts::choose;
+pub(crate) use handshake::Facts;
+use handshake::handshake;
+use hosts::choose;
 use locked_rows::LockedRows;
-pub(crate) use prepared::PreparedStatements;
+use prepared::PreparedStatements;
 
 /// A parameter of a statement, and its type.
 pub(crate) type Parameter<'a> = (&'a (dyn ToSql + Sync), Type);

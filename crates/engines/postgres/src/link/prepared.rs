@@ -10,11 +10,11 @@ use super::Parameter;
 
 /// The prepared statements of one connection, by their text.
 #[derive(Default)]
-pub(crate) struct PreparedStatements(Mutex<HashMap<String, Statement>>);
+pub(super) struct PreparedStatements(Mutex<HashMap<String, Statement>>);
 
 impl PreparedStatements {
     /// Sends a statement over the connection whose statements these are.
-    pub(crate) async fn query(
+    pub(super) async fn query(
         &self,
         client: &Client,
         text: &str,

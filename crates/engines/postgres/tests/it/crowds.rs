@@ -155,7 +155,7 @@ async fn an_older_schema_gets_its_new_column_without_holding_up_others() {
     queue(&older, &waits).await;
     server.sql(
         "alter table holdline.heads drop column first_place; \
-         comment on function holdline.draw_1() is null",
+         comment on function holdline.audit_read_1 is null",
     );
     let mut dump = sign_in(server.address(), "postgres").await;
     let reading = dump.transaction().await.expect("begun");

@@ -1,10 +1,9 @@
 //! Databases whose encoding is not UTF-8: the server converts the text of each statement.
 
 use holdline_core::{AcquireRequest, Engine, Health, ListRequest, Operation, OperationReply};
-use holdline_postgres::{AdvisoryKey, PostgresEngine};
+use holdline_postgres::PostgresEngine;
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::advisory::lock_at;
 use crate::checkup::look;
 use crate::support::{connect, let_go, name, queue, request, take};
 
@@ -44,7 +43,5 @@ async fn a_database_of_any_encoding_keeps_locks() {
         use_all_verbs(&engine).await;
         let found = look(&url).await;
         assert_eq!(found.health(), Health::Ok, "{encoding}: {found:?}");
-        let held = lock_at(&url, AdvisoryKey::of_name(&name(NAME))).try_lock().await;
-        held.unwrap_or_else(|error| panic!("{encoding}: {error}")).release().await.expect("ours");
     }
 }

@@ -1,8 +1,5 @@
 //! The PostgreSQL engine against real servers: tests that only this engine needs.
 
-mod advisory;
-mod advisory_pool;
-mod advisory_tokens;
 mod audit;
 mod checkup;
 mod clocks;

@@ -5,15 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Certainty, ErrorKind, LostReason};
-use holdline_conformance::clock::MachineClock;
-use holdline_postgres::{AdvisoryLock, PostgresOptions};
 use holdline_services::{Loss, PostgresConfig, PostgresServer, PrivateNetwork};
 
 use crate::people::{
     Referee, by_socket, clean, client, client_at, lease, nothing_left, queued, reached, release,
     renewed, soon, take, try_take, waiting_renewals,
 };
-use crate::support::{LIMIT, eventually};
 
 fn server() -> PostgresServer {
     PostgresServer::start(PostgresConfig::default())
@@ -117,32 +114,4 @@ async fn a_request_that_was_given_up_leaves_nothing_when_it_arrives_late() {
         }
     }
     clean(&server, &[&client]).await;
-}
-
-/// A machine disappears silently. The holder of an advisory lock learns of it from its own kernel,
-/// and the server from its: the next one gets the lock. A waiter of that machine is removed.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free() {
-    let name = "network::an_advisory_lock_of_a_machine_that_vanished_is_lost_and_free";
-    let Some(network) = PrivateNetwork::enter(name) else { return };
-    let server = server();
-    let lock = |url: &str, key: i64| {
-        let options = PostgresOptions::from_url(url).expect("a good URL");
-        AdvisoryLock::new(&options, key, Arc::new(MachineClock)).expect("good options")
-    };
-    let (gone, here) = (lock(&server.url(), 1), lock(&by_socket(&server), 1));
-    let (held, other) = (gone.try_lock().await.expect("free"), lock(&by_socket(&server), 2));
-    let other = other.try_lock().await.expect("free");
-    let vanishing = lock(&server.url(), 2);
-    let waits = tokio::spawn(async move { vanishing.lock(LIMIT).await.map(drop) });
-    let waiting = "select count(*) from pg_locks where locktype = 'advisory' and not granted";
-    eventually("it waits", || server.sql(waiting) == ["1"]).await;
-    network.lose(Loss::All);
-    let (reason, next) = tokio::join!(held.lost(), here.lock(LIMIT));
-    assert!(matches!(reason, LostReason::StoreGone(_)), "{reason:?}");
-    assert!(next.expect("free").fencing_token() > held.fencing_token());
-    let error = soon("an end", waits).await.expect("no panic").expect_err("no network");
-    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
-    eventually("nobody waits", || server.sql(waiting) == ["0"]).await;
-    other.release().await.expect("released");
 }

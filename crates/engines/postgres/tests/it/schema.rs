@@ -108,7 +108,7 @@ fn made_by_an_older_version(server: &PostgresServer) {
         "create or replace function holdline.release_1(n bytea, id bytea, remembered bigint, \
             out outcome text, out held bigint, out note bytea) language plpgsql as \
             $$ begin outcome := 'nothing'; end $$; \
-         comment on function holdline.draw_1() is null",
+         comment on function holdline.audit_read_1 is null",
     );
 }
 
@@ -166,7 +166,7 @@ async fn functions_of_a_newer_version_are_used_as_they_are() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql(
-        "comment on function holdline.draw_1() is 'Holdline: revision 999'; \
+        "comment on function holdline.audit_read_1 is 'Holdline: revision 999'; \
          alter function holdline.release_1 set work_mem = '5MB'",
     );
     let newer = engine(&server).await;

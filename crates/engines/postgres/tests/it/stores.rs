@@ -1,11 +1,11 @@
 //! The effect of requests on the stored data, read directly from the server.
 
 use futures_util::StreamExt;
-use holdline_core::{Engine, FencingToken, Operation};
+use holdline_core::{Certainty, Engine, ErrorKind, FencingToken, Operation};
 use holdline_services::{PostgresConfig, PostgresServer};
 
 use crate::checkup::{ill, look};
-use crate::support::{engine, let_go, name, queue, request, take};
+use crate::support::{connect, engine, let_go, name, queue, request, take};
 
 #[tokio::test]
 async fn a_busy_name_costs_no_token_and_a_free_one_is_one_update() {
@@ -61,6 +61,27 @@ async fn a_fence_that_is_raised_before_its_first_token_gives_a_larger_one() {
         engine.operate(&Operation::RaiseFence { to: to(raise) }).await.expect("raised");
         assert_eq!(take(&engine, &request("a")).await, to(next));
     }
+}
+
+/// A failover to a standby without the grant would issue its token again.
+#[tokio::test]
+async fn a_grant_waits_for_the_standby_that_commits_wait_for() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let url = format!("{}?command_timeout_ms=1000&connect_timeout_ms=60000", server.url());
+    let engine = connect(&url).await.expect("connected");
+    take(&engine, &request("before")).await;
+    server.sql("alter system set synchronous_standby_names = 'nobody'");
+    server.sql("select pg_reload_conf()");
+    // The server's processes learn of it one by one.
+    let mut number = 0;
+    let error = loop {
+        number += 1;
+        if let Err(error) = engine.try_acquire(&request(&format!("name {number}"))).await {
+            break error;
+        }
+    };
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error}");
 }
 
 #[tokio::test]

@@ -53,18 +53,6 @@ pub(crate) async fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     }
 }
 
-/// Drives a future without any runtime.
-pub(crate) fn drive<T>(work: impl Future<Output = T>) -> T {
-    let mut work = std::pin::pin!(work);
-    let mut context = std::task::Context::from_waker(std::task::Waker::noop());
-    loop {
-        match work.as_mut().poll(&mut context) {
-            std::task::Poll::Ready(done) => return done,
-            std::task::Poll::Pending => std::thread::yield_now(),
-        }
-    }
-}
-
 /// Each yield lets the connection come a step further.
 pub(crate) async fn yields(times: usize) {
     for _ in 0..times {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::moment::whole_millis;
 use holdline_core::{Clock, ErrorKind, Finding, LockError};
 
 use super::Probe;
@@ -74,7 +75,7 @@ impl Sentinels {
             let probe = Probe { link, limit: options.command_timeout() };
             each.push(report_of(&probe, group.service()).await);
         }
-        let old_master = u64::try_from(group.old_master().as_millis()).unwrap_or(u64::MAX);
+        let old_master = whole_millis(group.old_master());
         let quarantine = group.max_lease().saturating_add(group.old_master());
         Ok(Some(Sentinels { each, old_master, quarantine }))
     }

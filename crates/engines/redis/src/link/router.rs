@@ -9,12 +9,12 @@
 //! - Invariant B2: every other request takes a healthy connection only. It waits for one until its
 //!   deadline, or until an attempt to connect has failed.
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
+use holdline_net::notify::wait_for;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -328,15 +328,12 @@ pub(super) struct RouterChanges<'a> {
 impl RouterChanges<'_> {
     /// Resolves when something has changed since the last time, or since the beginning.
     pub(super) async fn changed(&mut self) {
-        loop {
-            let mut changes = pin!(self.router.changes.notified());
-            changes.as_mut().enable();
+        let seen = self.seen;
+        let newer = || {
             let version = self.router.version.load(Ordering::SeqCst);
-            if std::mem::replace(&mut self.seen, version) != version {
-                return;
-            }
-            changes.await;
-        }
+            (version != seen).then_some(version)
+        };
+        self.seen = wait_for(&self.router.changes, newer).await;
     }
 }
 

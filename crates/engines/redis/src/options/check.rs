@@ -8,7 +8,6 @@ use holdline_net::tls::TlsFiles;
 
 use super::{Address, Dialect, Layout, Publish, RedisOptions, URL};
 use crate::error::ENGINE;
-use crate::lease_format::LeaseFormat;
 
 const SHORTEST_TIMEOUT: Duration = Duration::from_millis(10);
 
@@ -84,7 +83,7 @@ impl RedisOptions {
     }
 
     fn validate_layout(&self) -> Result<(), LockError> {
-        let Layout { dialect, fencing, lease_format, signal_template, publish, .. } = &self.layout;
+        let Layout { dialect, fencing, signal_template, publish, .. } = &self.layout;
         let templates = [
             ("key_template", Some(self.key_template())),
             ("signal_template", signal_template.as_deref()),
@@ -110,13 +109,6 @@ impl RedisOptions {
                 "be switched off",
                 &[Dialect::Plain, Dialect::Redisson][..],
                 of_others,
-            ),
-            (
-                "lease_format",
-                *lease_format != LeaseFormat::default(),
-                "be changed",
-                &[Dialect::Plain],
-                plain_only,
             ),
             ("signal_template", signal_template.is_some(), "be set", &[Dialect::Plain], plain_only),
             ("publish", *publish != Publish::Auto, "be set", &[Dialect::Redisson], redisson_only),

@@ -5,9 +5,8 @@ use holdline_net::secret::Secret;
 
 use super::{Dialect, Publish, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
-use crate::lease_format::LeaseFormat;
 
-pub(super) const PARAMETERS: [&str; 20] = [
+pub(super) const PARAMETERS: [&str; 19] = [
     "ca",
     "cert",
     "client_name",
@@ -18,7 +17,6 @@ pub(super) const PARAMETERS: [&str; 20] = [
     "fencing",
     "key",
     "key_template",
-    "lease_format",
     "max_waiters",
     "password_command",
     "password_env",
@@ -60,14 +58,6 @@ impl RedisOptions {
                 self.layout.fencing = URL.one_of(key, &value, [("on", true), ("off", false)])?;
             }
             "key_template" => self.layout.key_template = Some(value),
-            "lease_format" => {
-                let known = [
-                    ("hex", LeaseFormat::Hex),
-                    ("uuid", LeaseFormat::Uuid),
-                    ("base64", LeaseFormat::Base64),
-                ];
-                self.layout.lease_format = URL.one_of(key, &value, known)?;
-            }
             "signal_template" => self.layout.signal_template = Some(value),
             "prefix" => self.layout.prefix = value,
             "publish" => {

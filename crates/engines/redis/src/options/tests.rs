@@ -83,7 +83,7 @@ fn parameters_are_read() {
     assert_eq!(options.limits.connect_timeout, Duration::from_millis(250));
     assert_eq!(options.limits.command_timeout, Duration::from_millis(125));
     assert_eq!(options.client_name(), Some("me"));
-    assert_eq!((options.lease_format(), options.signal_template()), (LeaseFormat::Hex, None));
+    assert_eq!(options.signal_template(), None);
     let files = [&options.access.tls.ca, &options.access.tls.cert, &options.access.tls.key];
     let files = files.map(|file| file.as_deref().and_then(Path::to_str));
     assert_eq!(files, [Some("/ca"), Some("/cert"), Some("/key")]);
@@ -91,10 +91,8 @@ fn parameters_are_read() {
 
 #[test]
 fn settings_of_the_plain_dialect_are_read() {
-    let url = "redis://h?dialect=plain&key_template=lock:{name}&signal_template=s:{name}&\
-               lease_format=uuid";
+    let url = "redis://h?dialect=plain&key_template=lock:{name}&signal_template=s:{name}";
     let options = RedisOptions::from_url(url).expect("read");
-    assert_eq!(options.lease_format(), LeaseFormat::Uuid);
     assert_eq!(options.signal_template(), Some("s:{name}"));
     let native = RedisOptions::default();
     assert!(native.must_be(Dialect::Native).is_ok());
@@ -111,15 +109,12 @@ fn errors_in_a_url_do_not_show_the_password() {
         ("h?nonsense=1", "known are ca,"),
         ("h?dialect=redlock", "must be `native` or `plain` or `redisson`"),
         ("h?fencing=off", "`dialect=plain`, `dialect=redisson`"),
-        ("h?dialect=redisson&lease_format=uuid", "plain dialect only"),
         ("h?dialect=redisson&signal_template=s:{name}", "plain dialect only"),
         ("h?dialect=redisson&publish=sharded", "must be `auto` or `plain`"),
         ("h?publish=plain", "Redisson dialect only"),
-        ("h?lease_format=uuid", "plain dialect only"),
         ("h?signal_template=s:{name}", "plain dialect only"),
         ("h?dialect=plain&signal_template=s", "contain `{name}` once"),
         ("h?dialect=plain&key_template=s:{name}&signal_template=s:{name}", "must differ"),
-        ("h?dialect=plain&lease_format=raw", "`hex` or `uuid` or `base64`"),
         ("h?max_waiters=0", "must be from 1 to"),
         ("h?max_waiters=many", "whole number"),
         ("h?command_timeout_ms=1", "must be from 10ms"),

@@ -52,11 +52,10 @@ impl PlainEngine {
         let link = sentinel::link(options, clock.clone())?;
         let context = RequestContext {
             keys: Keys::of(options),
-            format: options.lease_format(),
             fencing: options.fencing(),
             deadline: options.command_timeout(),
         };
-        let reader = ValueReader { format: context.format, fencing: context.fencing };
+        let reader = ValueReader { fencing: context.fencing };
         let capabilities = capabilities(options);
         let given_up = GivenUp::default();
         Ok(PlainEngine(Arc::new(Inner { capabilities, link, clock, context, reader, given_up })))
@@ -180,7 +179,7 @@ impl Inner {
             false => error.with_certainty(Certainty::NotApplied),
         });
         let held = self.reader.parse_state(&looked?)?;
-        let lease = self.context.format.write(*lease_id);
+        let lease = lease_id.to_hex();
         Ok(match held {
             Some(held) if held.is(&lease) => granted(held.left),
             _ if request.known => AcquireReply::Unknown,

@@ -7,7 +7,6 @@ use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{AcquireReply, AcquireRequest, HolderSummary, LockError, LockName, Snapshot};
 
 use crate::error::protocol;
-use crate::lease_format::LeaseFormat;
 use crate::link::Value;
 use crate::native;
 use crate::plain_record::Record;
@@ -26,7 +25,6 @@ pub(crate) struct Held {
 /// How values are parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ValueReader {
-    pub(crate) format: LeaseFormat,
     pub(crate) fencing: bool,
 }
 
@@ -45,7 +43,7 @@ impl ValueReader {
             left => Some(Duration::from_millis(number(left)?)),
         };
         let value = value.as_bytes().ok_or_else(|| protocol("a holder has no value"))?;
-        let record = Record::read(value, self.format, self.fencing);
+        let record = Record::read(value, self.fencing);
         Ok(Held { record, now_us: number(now_us)?, left, bare: value.to_vec() })
     }
 
@@ -115,7 +113,7 @@ mod tests {
     use super::*;
     use holdline_core::ErrorKind;
 
-    const READER: ValueReader = ValueReader { format: LeaseFormat::Hex, fencing: true };
+    const READER: ValueReader = ValueReader { fencing: true };
 
     fn list(words: &[Value]) -> Value {
         Value::Array(words.to_vec())

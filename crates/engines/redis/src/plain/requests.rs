@@ -9,14 +9,13 @@ use holdline_core::{AcquireRequest, FencingToken, Hold, LeaseId, LockName, Purpo
 use super::keys::Keys;
 use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
 use crate::args::Args;
-use crate::lease_format::LeaseFormat;
 use crate::link::{Call, RoutingPolicy, Script, ServerFacts};
+use crate::native::requests::{kind_of, millis};
 
 /// What all requests share: how keys and values are made, and the deadline.
 #[derive(Debug)]
 pub(crate) struct RequestContext {
     pub(crate) keys: Keys,
-    pub(crate) format: LeaseFormat,
     /// Grants have tokens, and lease ids that may not return are marked on the server.
     pub(crate) fencing: bool,
     pub(crate) deadline: Duration,
@@ -31,17 +30,13 @@ impl RequestContext {
         Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: self.deadline }
     }
 
-    fn lease(&self, id: LeaseId) -> String {
-        self.format.write(id)
-    }
-
     pub(super) fn acquire(&self, request: &AcquireRequest) -> Call {
         let AcquireRequest { name, lease_id, .. } = request;
         let keys = [self.keys.counter(), self.keys.lock(name), self.keys.mark(name, *lease_id)];
         let ms = lease_millis(request.hold);
         let metadata = request.metadata.as_encoded();
         let mut args = Args::with_capacity(ROOM + metadata.len());
-        args.push(self.lease(*lease_id));
+        args.push(lease_id.to_hex());
         args.push_number(ms);
         args.push(format!("{}{ms}", kind_of(request.hold)));
         args.push(if request.known { "k" } else { "-" });
@@ -55,7 +50,7 @@ impl RequestContext {
         let mut args = Args::with_capacity(ROOM);
         args.push("SET");
         args.push_concat(&self.keys.lock_parts(&request.name));
-        args.push(self.lease(request.lease_id));
+        args.push(request.lease_id.to_hex());
         args.push("NX");
         args.push("PX");
         args.push_number(lease_millis(request.hold));
@@ -83,7 +78,7 @@ impl RequestContext {
         };
         signal.into_iter().for_each(|signal| keys.push(signal));
         let mut args = Args::with_capacity(ROOM);
-        args.push(self.lease(lease_id));
+        args.push(lease_id.to_hex());
         args.push_number(tombstone.map(millis).unwrap_or_default());
         args.push(which);
         // With a mark it is correct in any order; without one, its copies undo unanswered requests.
@@ -110,7 +105,7 @@ impl RequestContext {
         args.push(verb);
         args.push_concat(&self.keys.lock_parts(name));
         condition.into_iter().for_each(|condition| args.push(condition));
-        args.push(self.lease(lease_id));
+        args.push(lease_id.to_hex());
         Some(args)
     }
 
@@ -129,7 +124,7 @@ impl RequestContext {
                 Purpose::Keep(hold) => (kind_of(hold), lease_millis(hold)),
                 Purpose::Wait => ("w", 0),
             };
-            args.push(self.lease(renewal.lease_id));
+            args.push(renewal.lease_id.to_hex());
             args.push(kind);
             args.push_number(ms);
         }
@@ -152,7 +147,7 @@ impl RequestContext {
         keys.extend(self.keys.signal(name));
         let tombstone_of = millis(left.unwrap_or_default().max(MIN_TOMBSTONE));
         let tombstone_of = tombstone_of.to_string();
-        let args = [self.lease(lease_id), token_digits(token), tombstone_of, reason.to_owned()];
+        let args = [lease_id.to_hex(), token_digits(token), tombstone_of, reason.to_owned()];
         self.call(&REVOKE, keys, args)
     }
 
@@ -165,15 +160,6 @@ fn token_digits(token: FencingToken) -> String {
     format!("{:016}", token.get())
 }
 
-fn kind_of(hold: Hold) -> &'static str {
-    if matches!(hold, Hold::Detached(_)) { "d" } else { "l" }
-}
-
 fn lease_millis(hold: Hold) -> u64 {
     hold.duration().map(millis).unwrap_or_default()
-}
-
-/// Rounds up to whole milliseconds, the server's unit of time.
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

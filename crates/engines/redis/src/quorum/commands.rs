@@ -61,11 +61,10 @@ impl Commands {
         }
         let context = RequestContext {
             keys: Keys::of(options),
-            format: options.lease_format(),
             fencing: false,
             deadline: options.command_timeout(),
         };
-        let reader = ValueReader { format: context.format, fencing: false };
+        let reader = ValueReader { fencing: false };
         Commands::Plain { context, reader }
     }
 
@@ -162,7 +161,7 @@ impl Commands {
         match self {
             Commands::Plain { context, reader } => {
                 let held = reader.parse_state(&link.call(|| context.inspect(name)).await?)?;
-                let lease = context.format.write(lease_id);
+                let lease = lease_id.to_hex();
                 Ok(held
                     .map(|held| NodeHolder { is_ours: held.is(&lease), summary: held.summary() }))
             }

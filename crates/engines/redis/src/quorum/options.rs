@@ -11,7 +11,6 @@ use holdline_core::{LockError, accept_url};
 
 use super::ENGINE;
 use crate::environment::Environment;
-use crate::lease_format::LeaseFormat;
 use crate::options::{Dialect, RedisOptions};
 
 /// The default timeout of a request to one node. An acquire never waits for it while a majority
@@ -180,15 +179,10 @@ impl QuorumOptions {
             let message = "is for one server: no library that locks over several waits on a list";
             return invalid("signal_template", message);
         }
-        if node.fencing() && node.lease_format() != LeaseFormat::Hex {
-            let message = "can be changed with `fencing=off` only: with tokens the value is our \
-                           record, and other libraries compare whole values";
-            return invalid("lease_format", message);
-        }
         let first = &self.nodes[0];
         let layout = |node: &RedisOptions| {
             let texts = [node.key_template(), node.prefix()].map(str::to_owned);
-            (node.dialect(), node.fencing(), node.lease_format(), texts)
+            (node.dialect(), node.fencing(), texts)
         };
         if layout(node) != layout(first) {
             return invalid("dialect", "must be the same for all servers, and so must their keys");

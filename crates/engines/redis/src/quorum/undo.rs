@@ -13,12 +13,12 @@
 //!   connection ([`Progress`]).
 //! - Invariant U4: an undo that a node rejects delays no other undo.
 
-use std::pin::pin;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, ErrorKind, LeaseId, LockError, LockName, ReleaseReply};
+use holdline_net::notify::wait_for;
 
 use super::in_progress::Undo;
 use super::replies;
@@ -64,18 +64,17 @@ pub(super) async fn flush(set: &Arc<NodeSet>) {
         let tasks = set.background_undos.tasks.load(Ordering::Acquire);
         tasks == 0 && set.renewals_in_flight.is_empty() && (0..set.members.len()).all(is_done)
     };
-    loop {
-        let mut changed = pin!(set.background_undos.changed.notified());
-        changed.as_mut().enable();
+    let over = wait_for(&set.background_undos.changed, || {
         if is_over() {
-            return;
+            return Some(());
         }
         set.background_undos.retry_now.notify_waiters();
-        tokio::select! {
-            biased;
-            () = changed => {}
-            () = set.clock.sleep_until(end) => return,
-        }
+        None
+    });
+    tokio::select! {
+        biased;
+        () = over => {}
+        () = set.clock.sleep_until(end) => {}
     }
 }
 

@@ -63,8 +63,6 @@ impl Ours {
         let AcquireReply::Busy { holder: Some(holder), at_most: Some(at_most), .. } = &reply else {
             return Err(format!("it holds, and we got {reply:?}"));
         };
-        let program = holder.metadata.fields().program;
-        ensure!(program == "a foreign client", "the holder is reported as {program:?}");
         ensure!(holder.token.is_none(), "a foreign holder has a token: {reply:?}");
         ensure!(!at_most.is_zero() && *at_most <= most, "{at_most:?} left of at most {most:?}");
         Ok(())

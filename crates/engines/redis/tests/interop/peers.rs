@@ -16,12 +16,10 @@ pub(crate) struct Peer {
     pub(crate) template: &'static str,
     /// The list on which its waiters block.
     pub(crate) signal: Option<&'static str>,
-    /// A format that its own values do not have, to distinguish ours without tokens.
-    pub(crate) format: &'static str,
 }
 
 const fn peer(name: &'static str, runtime: Runtime, template: &'static str) -> Peer {
-    Peer { name, runtime, template, signal: None, format: "uuid" }
+    Peer { name, runtime, template, signal: None }
 }
 
 const PEERS: [Peer; 9] = [
@@ -30,11 +28,11 @@ const PEERS: [Peer; 9] = [
         signal: Some("lock-signal:{name}"),
         ..peer("python-redis-lock", Runtime::Python, "lock:{name}")
     },
-    Peer { format: "base64", ..peer("pottery", Runtime::Python, "redlock:{name}") },
+    peer("pottery", Runtime::Python, "redlock:{name}"),
     peer("redlock4", Runtime::Node, "{name}"),
     peer("redlock5", Runtime::Node, "{name}"),
     peer("redlock-universal", Runtime::Node, "{name}"),
-    Peer { format: "hex", ..peer("redis-semaphore", Runtime::Node, "mutex:{name}") },
+    peer("redis-semaphore", Runtime::Node, "mutex:{name}"),
     peer("rslock", Runtime::Rust, "{name}"),
     peer("redlock", Runtime::Rust, "{name}"),
 ];
@@ -67,13 +65,13 @@ impl Row {
 
     /// Returns the parameters of our URL.
     pub(crate) fn parameters(&self) -> String {
-        let Peer { template, signal, format, .. } = self.peer;
+        let Peer { template, signal, .. } = self.peer;
         let mut text = format!("dialect=plain&key_template={template}");
         if let Some(signal) = signal {
             text += &format!("&signal_template={signal}");
         }
         if !self.fencing {
-            text += &format!("&fencing=off&lease_format={format}");
+            text += "&fencing=off";
         }
         text
     }

@@ -61,6 +61,6 @@ async fn with_tokens() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn without_tokens() {
-    let parameters = "key_template=lock:{name}&fencing=off&lease_format=uuid";
+    let parameters = "key_template=lock:{name}&fencing=off";
     judge!(without_tokens, PlainSetup::start(parameters));
 }

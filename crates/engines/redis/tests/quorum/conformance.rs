@@ -51,7 +51,7 @@ const REDISSON: QuorumForm = QuorumForm {
     ..PLAIN
 };
 const BARE: QuorumForm = QuorumForm {
-    parameters: "&dialect=plain&key_template=lock:{name}&fencing=off&lease_format=uuid",
+    parameters: "&dialect=plain&key_template=lock:{name}&fencing=off",
     tokens: false,
     ..PLAIN
 };

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use holdline_core::{Certainty, LockError};
-use holdline_net::socket;
+use holdline_net::socket::{self, ByteStream};
 use holdline_net::tls::{TlsContext, TlsFiles};
 use holdline_net::url::Server;
 use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
@@ -20,10 +20,6 @@ const PASSWORD: usize = 16;
 const LONGEST_REPLY: usize = 256;
 const PROTOCOL_VERSION: i32 = 0;
 
-/// A stream to a member.
-pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
-impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
-
 /// Connects to a member.
 ///
 /// # Errors
@@ -31,7 +27,7 @@ impl<S: AsyncRead + AsyncWrite + Send + Unpin> Stream for S {}
 pub(crate) async fn dial(
     member: &Server,
     tls: Option<&TlsFiles>,
-) -> Result<Box<dyn Stream>, LockError> {
+) -> Result<Box<dyn ByteStream>, LockError> {
     let stream = socket::connect(&member.host, member.port)
         .await
         .map_err(|error| unavailable(format!("{member}: {error}"), Certainty::NotApplied))?;

@@ -12,12 +12,12 @@ use std::collections::VecDeque;
 use std::io;
 use std::time::Duration;
 
+use holdline_net::socket::ByteStream;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, sleep_until};
 
 use super::Shared;
 use super::calls::{Call, Deliver};
-use super::dial::Stream;
 use super::jute::{Decoder, Malformed};
 use super::messages::{
     AUTHENTICATION, EVENT, PING, ReplyHeader, close_frame, digest_frame, event, ping_frame,
@@ -88,8 +88,8 @@ struct Sent {
 
 /// A connection on which a session was opened.
 pub(super) struct Link {
-    reader: ReadHalf<Box<dyn Stream>>,
-    writer: WriteHalf<Box<dyn Stream>>,
+    reader: ReadHalf<Box<dyn ByteStream>>,
+    writer: WriteHalf<Box<dyn ByteStream>>,
     silence: Silence,
     inbox: Vec<u8>,
     outbox: Vec<u8>,
@@ -110,7 +110,7 @@ pub(super) struct Link {
 }
 
 impl Link {
-    pub(super) fn new(stream: Box<dyn Stream>, silence: Silence, last_zxid: i64) -> Link {
+    pub(super) fn new(stream: Box<dyn ByteStream>, silence: Silence, last_zxid: i64) -> Link {
         let (reader, writer) = split(stream);
         let now = Instant::now();
         Link {

@@ -1,7 +1,6 @@
 //! The state of a set and of its nodes, for operators.
 
-use std::time::Duration;
-
+use holdline_core::moment::whole_millis;
 use holdline_core::quorum::{Configuration, NodeReport, SetStatus, majority};
 use serde::Serialize;
 
@@ -111,7 +110,7 @@ impl QuorumAdmin {
         QuorumStatus {
             set: configuration.map(|one| one.set().short()),
             epoch: configuration.map(Configuration::epoch),
-            max_lease_ms: configuration.map(|one| millis(one.max_lease())),
+            max_lease_ms: configuration.map(|one| whole_millis(one.max_lease())),
             majority: needed,
             votes,
             may_lose: votes.saturating_sub(needed),
@@ -135,12 +134,12 @@ impl QuorumAdmin {
             state: why.map_or(NodeState::Votes, NotVoting::state),
             id: report.map(|report| report.id.short()),
             marker: current.map(|current| current.marker.chars().take(8).collect()),
-            up_for_ms: current.and_then(|current| current.up).map(millis),
+            up_for_ms: current.and_then(|current| current.up).map(whole_millis),
             epoch: report.and_then(|report| Some(report.configuration.as_ref()?.epoch())),
             round_trip_us: current
                 .and_then(|current| u64::try_from(current.round_trip.as_micros()).ok()),
             clock_offset_us: current.and_then(|current| current.clock_offset_us(now, median)),
-            quarantine_left_ms: report.and_then(NodeReport::quarantine_left).map(millis),
+            quarantine_left_ms: report.and_then(NodeReport::quarantine_left).map(whole_millis),
             largest_token: report.map(|report| report.largest).filter(|largest| *largest > 0),
             problem: why.map(NotVoting::problem),
             fix: why.and_then(NotVoting::fix).map(str::to_owned),
@@ -191,8 +190,4 @@ fn fix_of(status: &SetStatus, silent: usize) -> &'static str {
             "name each server once, by one address"
         }
     }
-}
-
-fn millis(duration: Duration) -> u64 {
-    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }

@@ -11,7 +11,6 @@ mod health;
 mod maintenance;
 mod publish;
 
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -19,6 +18,7 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::quorum::{DesiredConfiguration, majority};
 use holdline_core::{Clock, ErrorKind, HealthFeed, LockError, Moment};
+use holdline_net::notify::wait_for;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
@@ -176,17 +176,10 @@ impl NodeSet {
 
     /// Waits for a round with this result; `None` if there is none until `end`.
     async fn round_that<T>(&self, result: impl Fn() -> Option<T>, end: Moment) -> Option<T> {
-        loop {
-            let mut changed = pin!(self.changed.notified());
-            changed.as_mut().enable();
-            if let Some(result) = result() {
-                return Some(result);
-            }
-            tokio::select! {
-                biased;
-                () = changed => {}
-                () = self.clock.sleep_until(end) => return None,
-            }
+        tokio::select! {
+            biased;
+            result = wait_for(&self.changed, result) => Some(result),
+            () = self.clock.sleep_until(end) => None,
         }
     }
 

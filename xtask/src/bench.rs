@@ -29,9 +29,10 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     }
     let with_peers = ["redis", "redisson", "redlock"];
     let has_peers = |section: &&str| with_peers.contains(section);
-    let peers = match sections.is_empty() || sections.iter().any(has_peers) {
-        true => Some(interop::prepare_bench()?),
-        false => None,
+    let peers = if sections.is_empty() || sections.iter().any(has_peers) {
+        Some(interop::prepare_bench()?)
+    } else {
+        None
     };
     let program = program()?;
     let run = |section: Option<&&str>| {

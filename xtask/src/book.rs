@@ -66,10 +66,7 @@ pub(crate) fn build() -> Result<PathBuf, String> {
         process::watch(&mut command, LIMIT, |_| ())?;
     }
     let dead = dead_links(&read_pages(&html, Path::new(""))?, &|path| html.join(path).exists());
-    match dead.is_empty() {
-        true => Ok(html.join("index.html")),
-        false => Err(dead.join("\n")),
-    }
+    if dead.is_empty() { Ok(html.join("index.html")) } else { Err(dead.join("\n")) }
 }
 
 /// Copies the pages of a book, and what they link to, into a directory.

@@ -41,7 +41,9 @@ fn read(path: &str) -> Result<String, String> {
 
 /// Reads the tables. A metric that stands in two tables is the first one's.
 fn metrics(docs: &str) -> Result<Vec<Metric<'_>>, String> {
-    let (mut found, mut section, mut in_table) = (Vec::<Metric<'_>>::new(), "", false);
+    let mut found = Vec::<Metric<'_>>::new();
+    let mut section = "";
+    let mut in_table = false;
     for line in docs.lines() {
         section = line.strip_prefix("## ").unwrap_or(section);
         in_table = line == HEAD || (in_table && line.starts_with('|'));
@@ -71,14 +73,18 @@ fn quoted(text: &str) -> Vec<&str> {
 }
 
 fn dashboard_of(metrics: &[Metric<'_>]) -> Value {
-    let (mut panels, mut section, mut y, mut x) = (Vec::new(), "", 0, 0);
+    let mut panels = Vec::new();
+    let mut section = "";
+    let mut y = 0;
+    let mut x = 0;
     for metric in metrics {
         if metric.section != section {
             y += if x > 0 { HEIGHT } else { 0 };
             section = metric.section;
             let place = json!({"x": 0, "y": y, "w": 2 * WIDTH, "h": 1});
             panels.push(json!({"type": "row", "title": section, "gridPos": place}));
-            (x, y) = (0, y + 1);
+            x = 0;
+            y += 1;
         }
         panels.push(panel(metric, x, y));
         (x, y) = if x == 0 { (WIDTH, y) } else { (0, y + HEIGHT) };

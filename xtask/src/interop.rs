@@ -368,7 +368,8 @@ mod tests {
     #[test]
     fn a_family_that_was_removed_is_made_again() {
         let ground = std::env::temp_dir().join(format!("xtask-gone-{}", std::process::id()));
-        let (place, input) = (ground.join("python"), ground.join("input"));
+        let place = ground.join("python");
+        let input = ground.join("input");
         std::fs::create_dir_all(&place).expect("a directory");
         std::fs::write(&input, "one").expect("written");
         let look = || Stamp::of(&place, &[&input], "cargo").expect("readable");

@@ -53,7 +53,8 @@ impl Tree {
     ) -> Result<Self, String> {
         let mut tree = Self::default();
         for (path, text) in files {
-            let (path, text) = (path.into(), text.into());
+            let path = path.into();
+            let text = text.into();
             let rust = if path.ends_with(".rs") {
                 Some(RustSource::parse(&text).map_err(|why| format!("{path} {why}"))?)
             } else {
@@ -106,9 +107,10 @@ pub(crate) fn module_directory(path: &str) -> String {
 /// In a copy that lies where another repository ignores it, git lists nothing: that is not a tree
 /// without findings.
 fn ours(paths: Vec<String>) -> Result<Vec<String>, String> {
-    match paths.iter().any(|path| path == "Cargo.toml") {
-        true => Ok(paths),
-        false => Err("git lists none of our files; style is checked in a clone".to_owned()),
+    if paths.iter().any(|path| path == "Cargo.toml") {
+        Ok(paths)
+    } else {
+        Err("git lists none of our files; style is checked in a clone".to_owned())
     }
 }
 

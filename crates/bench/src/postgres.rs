@@ -34,7 +34,8 @@ async fn run(server: &PostgresServer) -> Result<(), Failure> {
     let client = Client::connect(&server.url()).await?;
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let (floor, subject) = (2.0 * floor.update().await?, cycle(&client).await?);
+        let floor = 2.0 * floor.update().await?;
+        let subject = cycle(&client).await?;
         rounds.push(Round { floor, subject });
     }
     report("postgres: lock + release, one task, p50", &rounds, "at most 1.4");
@@ -60,8 +61,8 @@ async fn hand_offs(
 ) -> Result<f64, Failure> {
     let mut rounds = Vec::new();
     for _ in 0..ROUNDS {
-        let (floor, subject) =
-            (floor.update().await?, hand_off(&server.url(), waiters, clients).await?);
+        let floor = floor.update().await?;
+        let subject = hand_off(&server.url(), waiters, clients).await?;
         rounds.push(Round { floor, subject });
     }
     report(title, &rounds, "at most 3 updates");

@@ -82,7 +82,8 @@ impl TableEngine {
         capabilities: Capabilities,
         profile: Capabilities,
     ) -> TableEngine {
-        let (store, watches) = (Mutex::default(), Arc::default());
+        let store = Mutex::default();
+        let watches = Arc::default();
         let shared = Shared { capabilities, profile, clock, rules, mute, store, watches };
         TableEngine(Arc::new(shared))
     }

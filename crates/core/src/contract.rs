@@ -380,9 +380,10 @@ impl Operation {
                 check_revoke(capabilities, reason, *now).map_err(|error| error.with_name(name))
             }
             Operation::RevokeHolder { name, reason, .. } => {
-                let checked = match capabilities.revoke_holder {
-                    true => check_reason(capabilities, reason),
-                    false => Err(self.unsupported(capabilities)),
+                let checked = if capabilities.revoke_holder {
+                    check_reason(capabilities, reason)
+                } else {
+                    Err(self.unsupported(capabilities))
                 };
                 checked.map_err(|error| error.with_name(name))
             }

@@ -50,9 +50,10 @@ impl AuditFile {
         #[cfg(unix)]
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, MODE);
         let file = options.open(path)?;
-        match file.metadata()?.is_file() {
-            true => Ok(AuditFile(file)),
-            false => Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file")),
+        if file.metadata()?.is_file() {
+            Ok(AuditFile(file))
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
         }
     }
 

@@ -285,9 +285,9 @@ mod tests {
         );
         for broken in [true, false] {
             if broken {
-                std::fs::write(&file, "").expect("written")
+                std::fs::write(&file, "").expect("written");
             } else {
-                std::fs::remove_file(&file).expect("removed")
+                std::fs::remove_file(&file).expect("removed");
             }
             assert_eq!(read(&secret.clone()).await, "second");
         }

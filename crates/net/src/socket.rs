@@ -174,7 +174,8 @@ mod tests {
     #[tokio::test]
     async fn a_refusing_address_is_skipped_at_once_and_the_last_error_is_returned() {
         let bind = || tokio::net::TcpListener::bind("127.0.0.1:0");
-        let (gone, good) = (bind().await.expect("a port"), bind().await.expect("a port"));
+        let gone = bind().await.expect("a port");
+        let good = bind().await.expect("a port");
         let addresses = [&gone, &good].map(|one| one.local_addr().expect("an address"));
         drop(gone);
         let stream = first_of(addresses.into_iter()).await.expect("a connection");

@@ -622,7 +622,8 @@ mod tests {
         let by_mode = access(users);
         let by_user = access(&format!("{users}{entry}"));
         let process = |uid| Caller::new(PeerAddress::Process { uid });
-        let (none, ana) = (HeaderMap::new(), with("x-forwarded-user", "ana"));
+        let none = HeaderMap::new();
+        let ana = with("x-forwarded-user", "ana");
         let known = |access: &Access, headers: &HeaderMap, uid| {
             access.identify(headers, &process(uid), None).ok()
         };
@@ -675,7 +676,8 @@ mod tests {
 
     #[test]
     fn a_login_lasts_as_long_as_its_token() {
-        let (none, digest) = (HeaderMap::new(), TokenDigest::of("s3cret"));
+        let none = HeaderMap::new();
+        let digest = TokenDigest::of("s3cret");
         let good = access("2999-01-01T00:00:00Z");
         let identity = good.identify(&none, &here(), Some(&digest)).expect("known");
         assert_eq!(identity.name(), "ci");

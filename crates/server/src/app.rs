@@ -103,7 +103,8 @@ impl App {
             MostSessions { total: limits.sessions, per_owner: limits.sessions_per_client };
         let limits = Arc::new(Limits::new(limits));
         let audit_file = Arc::new(RwLock::new(audit_file));
-        let (metrics, stopping) = (Arc::new(Metrics::new()), CancellationToken::new());
+        let metrics = Arc::new(Metrics::new());
+        let stopping = CancellationToken::new();
         let draining = CancellationToken::new();
         let request_log = Arc::new(RequestLog::default());
         let app = |store: String, client: Client, others| {

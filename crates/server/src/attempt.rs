@@ -138,10 +138,7 @@ impl Wanted {
         let mut wanted = Wanted::checked(app, vec![name], Locks::One(mode), terms)?;
         let key = key.map(|key| {
             let id = lease_id("Idempotency-Key", key.to_str().unwrap_or_default())?;
-            match app.engine().capabilities().repeat {
-                true => Ok(id),
-                false => Err(Problem::no_keys()),
-            }
+            if app.engine().capabilities().repeat { Ok(id) } else { Err(Problem::no_keys()) }
         });
         wanted.key = key.transpose()?;
         if let Some(id) = wanted.key {
@@ -384,9 +381,10 @@ async fn ask(app: &App, wanted: &Wanted) -> Result<Vec<Guard>, LockError> {
         (_, names) => {
             let names = names.iter().map(LockName::as_str);
             let any = app.client.any_of_with(names, &wanted.options)?;
-            let guards = match only_try {
-                true => any.try_lock_many(wanted.count()).await?,
-                false => any.lock_many(wanted.count()).await?,
+            let guards = if only_try {
+                any.try_lock_many(wanted.count()).await?
+            } else {
+                any.lock_many(wanted.count()).await?
             };
             Ok(guards.into_guards())
         }

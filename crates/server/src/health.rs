@@ -99,7 +99,8 @@ pub(crate) struct StoreHealth {
 impl Default for StoreHealth {
     /// The server has connected to the store, so it is taken to answer until somebody looks.
     fn default() -> StoreHealth {
-        let (is_up, has_answered) = (AtomicBool::new(true), AtomicBool::new(false));
+        let is_up = AtomicBool::new(true);
+        let has_answered = AtomicBool::new(false);
         StoreHealth { is_up, has_answered, last_look: Mutex::default() }
     }
 }

@@ -444,7 +444,8 @@ impl<P> Life<P> {
                 return false;
             }
             if is_read(age, state) {
-                let (name, lease_id) = (short.name.clone(), *lease_id);
+                let name = short.name.clone();
+                let lease_id = *lease_id;
                 read.push(Extension { name, lease_id, lease: short.lease });
             }
             true

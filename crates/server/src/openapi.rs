@@ -166,7 +166,8 @@ mod tests {
 
     #[test]
     fn the_description_has_the_times_of_the_contract() {
-        let (usual, default_lease) = (document(), Duration::from_millis(17_500));
+        let usual = document();
+        let default_lease = Duration::from_millis(17_500);
         let text = Document::openapi().to_pretty_json().expect("JSON");
         let text = with_times(&text, &ContractTimes { default_lease, ..ContractTimes::DEFAULT });
         let old = format!("{} s unless set", ContractTimes::DEFAULT.default_lease.as_secs_f64());

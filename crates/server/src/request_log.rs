@@ -96,7 +96,8 @@ impl RequestLog {
             self.write_wrong(entry, path, from);
         }
         let Some(sender) = &entry.sender else { return };
-        let (method, status) = (&entry.method, status.as_u16());
+        let method = &entry.method;
+        let status = status.as_u16();
         let name = entry.name.as_deref().unwrap_or_default();
         let who = sender.0.get().map(Identity::name).unwrap_or_default();
         let ms = entry.took().as_millis();

@@ -153,7 +153,8 @@ impl Reloader {
         if tls.current().is_some() != self.tls.current().is_some() {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
         }
-        let (access, hosts) = (config.access()?, Hosts::new(self.address, &config.hosts));
+        let access = config.access()?;
+        let hosts = Hosts::new(self.address, &config.hosts);
         // A file that was cut off, or is empty since the disk is full, must not let everybody in.
         if access.admits_anybody() && !self.app.access.read().admits_anybody() {
             return Err(ConfigError::new(
@@ -228,7 +229,8 @@ impl Server {
         let audit_file = audit::open_file(config)?;
         let access = (config.access()?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
-        let (pages, background) = (Router::new(), Vec::new());
+        let pages = Router::new();
+        let background = Vec::new();
         Ok(Server { app, listener, address, socket, probes, tls, pages, background })
     }
 
@@ -411,7 +413,8 @@ impl Connections {
         let Some(place) = self.place(room, address) else { return };
         let socket = Socket::new(Stream::Tcp(stream));
         let connection = self.connection(address, &socket);
-        let (tls, handshake) = (self.tls.current(), self.app.limits.config.request_timeout());
+        let tls = self.tls.current();
+        let handshake = self.app.limits.config.request_timeout();
         self.run(place, async move {
             let Some(config) = tls else { return connection.serve(socket).await };
             let accept = TlsAcceptor::from(config).accept(socket);
@@ -459,7 +462,8 @@ impl Connections {
         http.timer(TokioTimer::new())
             .header_read_timeout(limits.request_timeout())
             .max_buf_size(limits.header_bytes);
-        let (router, caller) = (self.router.clone(), Caller::new(address));
+        let router = self.router.clone();
+        let caller = Caller::new(address);
         let service = RouterService { router, caller, peer: socket.peer() };
         let watcher = self.graceful.watcher();
         Connection { http, service, watcher, header_bytes: limits.header_bytes }

@@ -105,9 +105,11 @@ pub(crate) async fn open(
     identity.may(Right::Lock)?;
     let duration = body.duration_ms.map_or(DEFAULT_LEASE, Duration::from_millis);
     let range = app.engine().capabilities().lease;
-    let (shortest, longest) = (range.min.max(SHORTEST), range.max.min(MAX_LEASE));
+    let shortest = range.min.max(SHORTEST);
+    let longest = range.max.min(MAX_LEASE);
     if !(shortest..=longest).contains(&duration) {
-        let (shortest, longest) = (millis(shortest), millis(longest));
+        let shortest = millis(shortest);
+        let longest = millis(longest);
         let detail = format!("must be from {shortest} to {longest} here");
         return Err(Problem::invalid("duration_ms", detail));
     }
@@ -228,7 +230,8 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
             app.life.lock().unlist(&entry.0, entry.1);
             app.lost(&entry.0, entry.1, identity);
         }
-        let (name, lease_id) = (entry.0.as_str().to_owned(), entry.1.to_hex());
+        let name = entry.0.as_str().to_owned();
+        let lease_id = entry.1.to_hex();
         kept.push(KeptLease { name, lease_id, state, valid_for_ms: millis(valid_for) });
     }
     Ok(SessionView {

@@ -44,7 +44,9 @@ impl FakeRedis {
         state.requests += 1;
         match command.run {
             Run::Plain(body) => {
-                let (name, in_script, before) = (command.name, false, Vec::new());
+                let name = command.name;
+                let in_script = false;
+                let before = Vec::new();
                 let mut call = Call { state, connection: id, db, name, args, in_script, before };
                 let answer = body(&mut call);
                 let mut replies = call.before;

@@ -71,13 +71,12 @@ impl Binary {
 
     /// Runs it as cargo would; one that computes stands back behind all others.
     pub(crate) fn command(&self, threads: usize) -> Command {
-        let mut command = match self.computes() {
-            true => {
-                let mut nice = Command::new("nice");
-                nice.arg("-n10").arg(&self.program);
-                nice
-            }
-            false => Command::new(&self.program),
+        let mut command = if self.computes() {
+            let mut nice = Command::new("nice");
+            nice.arg("-n10").arg(&self.program);
+            nice
+        } else {
+            Command::new(&self.program)
         };
         command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
         command.env("RUST_TEST_THREADS", threads.to_string());

@@ -32,7 +32,8 @@ pub(crate) fn closing_line(line: &str) -> Option<Counts> {
         field.strip_suffix(word)?.trim().parse().ok()
     };
     let skipped = number("ignored")? + number("filtered out")?;
-    let (passed, failed) = (number("passed")?, number("failed")?);
+    let passed = number("passed")?;
+    let failed = number("failed")?;
     Some(Counts { passed, failed, skipped, unsteady: 0 })
 }
 

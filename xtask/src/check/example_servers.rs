@@ -69,10 +69,7 @@ impl Server {
             BufReader::new(output).read_line(&mut url).map_err(|why| cannot(&why))?;
         }
         let server = Self { child, url: url.trim().to_owned() };
-        match server.url.is_empty() {
-            true => Err(cannot(&"it printed no URL")),
-            false => Ok(server),
-        }
+        if server.url.is_empty() { Err(cannot(&"it printed no URL")) } else { Ok(server) }
     }
 }
 

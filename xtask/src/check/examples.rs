@@ -37,7 +37,8 @@ struct Programs {
 pub(crate) fn run() -> Outcome {
     let mut counts = Counts::default();
     let outcome = documents().and_then(|documents| {
-        let (python, tools) = (interop::python_peers()?, interop::recipe_tools()?);
+        let python = interop::python_peers()?;
+        let tools = interop::recipe_tools()?;
         let programs = Programs { binaries: build()?, python, tools };
         let mut wrong = Vec::new();
         for (file, blocks) in &documents {
@@ -58,9 +59,10 @@ fn documents() -> Result<Vec<(SourceFile, Vec<Fence>)>, String> {
 }
 
 fn some<T>(documents: Vec<T>) -> Result<Vec<T>, String> {
-    match documents.is_empty() {
-        true => Err("no document has an example to run".to_owned()),
-        false => Ok(documents),
+    if documents.is_empty() {
+        Err("no document has an example to run".to_owned())
+    } else {
+        Ok(documents)
     }
 }
 

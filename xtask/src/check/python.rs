@@ -93,7 +93,8 @@ impl Ground {
             let _ = std::fs::remove_dir_all(made.join(place));
             std::fs::create_dir_all(made.join(place)).map_err(|why| why.to_string())?;
         }
-        let (interop, package) = (target.join("interop"), root().join("bindings/python"));
+        let interop = target.join("interop");
+        let package = root().join("bindings/python");
         Ok(Ground { interop, made, target, package })
     }
 
@@ -113,7 +114,8 @@ impl Ground {
     /// Makes the source distribution, and of its files the wheel: so nothing is missing in it.
     /// `profile` is that of cargo, and `program` the command line that the wheel brings.
     fn wheel(&self, profile: &str, program: &Path) -> Result<PathBuf, String> {
-        let (dist, source) = (self.made.join("dist"), self.made.join("source"));
+        let dist = self.made.join("dist");
+        let source = self.made.join("source");
         let mut sdist = self.program("newest", "maturin");
         process::watch(sdist.args(["sdist", "--out"]).arg(&dist), None, |_| ())?;
         let mut unpack = Command::new("tar");
@@ -197,7 +199,8 @@ impl Ground {
         pytest.env("PYTHONPATH", self.library(which)?);
         pytest.env("HOLDLINE_SERVICES", self.target.join("debug/holdline-services"));
         pytest.env("HOLDLINE_PROGRAM", self.target.join("debug/holdline"));
-        let (mut said, mut counts) = (Vec::new(), None);
+        let mut said = Vec::new();
+        let mut counts = None;
         let ended = process::listen(&mut pytest, LIMIT, |line| {
             said.extend_from_slice(line);
             counts = closing_line(String::from_utf8_lossy(line).trim_end()).or(counts);

@@ -57,7 +57,8 @@ pub(crate) fn run() -> Outcome {
     let queue = Mutex::new(waiting.iter());
     let next = || queue.lock().unwrap_or_else(PoisonError::into_inner).next();
     let gate = Mutex::new(());
-    let (gate, next) = (&gate, &next);
+    let gate = &gate;
+    let next = &next;
     let mut seen = thread::scope(|scope| {
         let computing = scope.spawn(|| {
             let mut seen = Seen::default();
@@ -128,7 +129,8 @@ fn times_of(stat: &str) -> Option<(u64, u64)> {
 
 #[allow(clippy::cast_precision_loss)] // Of a few hundred ticks.
 fn idle_part(before: (u64, u64), after: (u64, u64)) -> f64 {
-    let (idle, all) = (after.0.saturating_sub(before.0), after.1.saturating_sub(before.1));
+    let idle = after.0.saturating_sub(before.0);
+    let all = after.1.saturating_sub(before.1);
     idle as f64 / all.max(1) as f64
 }
 
@@ -163,7 +165,8 @@ impl<'a> Seen<'a> {
         });
         let counts = tally.end();
         self.counts += counts;
-        let (names, says) = (tally.not_passed, ran.err());
+        let names = tally.not_passed;
+        let says = ran.err();
         match binary.filter(|binary| !binary.computes()) {
             Some(binary) if counts.failed > 0 && counts.failed == names.len() => {
                 self.failures.push(Failure { binary, names, says });
@@ -258,7 +261,8 @@ mod own_tests {
             let line = format!("test result: {word}. {passed} passed; {failed} failed; {closing}");
             format!("printf 'running 1 test\\ntest a::b ... {word}\\n{line}\\n'")
         };
-        let (good, bad) = (says("ok", 1, 0), says("FAILED", 0, 1));
+        let good = says("ok", 1, 0);
+        let bad = says("FAILED", 0, 1);
         let script = format!("#!/bin/sh\nif [ \"$1\" = --exact ]; then {alone}; fi\n{bad}\nexit 1");
         std::fs::write(&path, script.replace("GOOD", &good)).expect("written");
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -289,10 +293,8 @@ mod own_tests {
     #[test]
     fn what_has_a_lower_priority_counts_as_idle() {
         let times = |text| times_of(text).expect("times");
-        let (before, after) = (
-            times("cpu  10 20 5 100 3 0 0 2 0 0\ncpu0 1"),
-            times("cpu  20 40 15 150 13 0 0 2 0 0"),
-        );
+        let before = times("cpu  10 20 5 100 3 0 0 2 0 0\ncpu0 1");
+        let after = times("cpu  20 40 15 150 13 0 0 2 0 0");
         assert_eq!((before, after), ((123, 140), (203, 240)));
         assert!((idle_part(before, after) - 0.8).abs() < 1e-9);
         assert_eq!(times_of("intr 1 2"), None);

@@ -29,8 +29,8 @@ pub(crate) fn environment_of(ground: &Path, which: &str) -> PathBuf {
 fn environment(ground: &Path, which: &str) -> Result<(), String> {
     let place = ground.join(format!("cpython-{which}"));
     let from = family("cpython");
-    let (sums, packages) =
-        (from.join(format!("{which}.sha256")), from.join(format!("{which}.txt")));
+    let sums = from.join(format!("{which}.sha256"));
+    let packages = from.join(format!("{which}.txt"));
     let stamp = Stamp::of(&place, &[&sums, &packages], "python3")?;
     if stamp.is_there() {
         return Ok(());

@@ -55,7 +55,8 @@ fn build(Program { place, driver, project, sums }: &Program) -> Result<(), Strin
         return Ok(());
     }
     remove(place)?;
-    let (jars, classes) = (place.join("jars"), place.join("classes"));
+    let jars = place.join("jars");
+    let classes = place.join("classes");
     std::fs::create_dir_all(&jars).map_err(|why| message_of(&jars, &why))?;
     // A copy, so that nothing that Maven writes beside it is in the tree.
     let copy = place.join("pom.xml");

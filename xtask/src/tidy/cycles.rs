@@ -485,8 +485,12 @@ mod tests {
     #[test]
     fn a_crate_on_the_list_has_a_cycle() {
         let root = |file| format!("{}/{file}.rs", NOT_YET[0]);
-        let (lib, a, b) = (root("lib"), root("a"), root("b"));
-        let (lib, a, b) = (lib.as_str(), a.as_str(), b.as_str());
+        let lib = root("lib");
+        let a = root("a");
+        let b = root("b");
+        let lib = lib.as_str();
+        let a = a.as_str();
+        let b = b.as_str();
         let cycle = [(lib, "mod a; mod b;"), (a, "use crate::b;"), (b, "use crate::a;")];
         assert_eq!(found(findings, &cycle), []);
         assert_eq!(found(findings, &cycle[..2]), [(lib.to_owned(), None)]);

@@ -26,6 +26,7 @@ mod rust_version;
 mod shapes;
 mod sizes;
 mod sleeping;
+mod statements;
 mod width;
 mod words;
 
@@ -68,7 +69,7 @@ struct Rule {
     findings: fn(&Tree) -> Vec<Finding>,
 }
 
-const RULES: [Rule; 25] = [
+const RULES: [Rule; 26] = [
     Rule {
         name: "arrows",
         asks: "crates depend on each other only along the map",
@@ -93,6 +94,11 @@ const RULES: [Rule; 25] = [
         name: "shapes",
         asks: "the contract has at most nine methods without bodies, options at most eight fields",
         findings: shapes::findings,
+    },
+    Rule {
+        name: "statements",
+        asks: "a `let` or an assignment for each name, and `if` for a bool",
+        findings: statements::findings,
     },
     Rule {
         name: "public-face",

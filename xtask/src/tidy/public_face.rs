@@ -24,10 +24,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             names = items.iter().map(names_of).sum();
         }
         let count: usize = items.iter().map(client_methods_of).sum();
-        match file.path.contains("/blocking/") {
-            true => blocking_methods += count,
-            false => methods += count,
-        }
+        if file.path.contains("/blocking/") { blocking_methods += count } else { methods += count }
     }
     let mut found = Vec::new();
     let mut check = |count: usize, most: usize, what: &str| {
@@ -104,14 +101,17 @@ mod tests {
 
     #[test]
     fn what_fits_is_accepted() {
-        let (root, methods) = (root(45), client(25));
+        let root = root(45);
+        let methods = client(25);
         let good = [(ROOT, root.as_str()), (CLIENT, &methods), (BLOCKING, &methods)];
         assert_eq!(found(findings, &good), []);
     }
 
     #[test]
     fn one_more_name_or_method_is_found() {
-        let (many, few, one) = (root(46), client(25), client(1));
+        let many = root(46);
+        let few = client(25);
+        let one = client(1);
         let at_root = [(ROOT.to_owned(), None)];
         assert_eq!(found(findings, &[(ROOT, many.as_str())]), at_root);
         assert_eq!(found(findings, &[(ROOT, "pub use types::*;")]), at_root);

@@ -18,7 +18,8 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     for package in metadata.reach(metadata.members(), ships) {
         let needed = package.rust_version.as_deref();
         if let Some(needed) = needed.filter(|n| parts(n).is_some_and(|n| n > declared)) {
-            let (name, version) = (&package.name, &package.version);
+            let name = &package.name;
+            let version = &package.version;
             let says = format!("{name} {version} needs Rust {needed}, we declare less");
             found.push(Finding::whole("Cargo.toml", says));
         }

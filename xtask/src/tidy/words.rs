@@ -112,9 +112,10 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
             .collect();
         for (index, line) in file.text.lines().enumerate() {
             let line = stored.iter().fold(line.to_owned(), |line, name| line.replace(name, " "));
-            let words = match file.path == CHANGELOG {
-                true => words(&line.split('`').step_by(2).collect::<String>()),
-                false => words(&line),
+            let words = if file.path == CHANGELOG {
+                words(&line.split('`').step_by(2).collect::<String>())
+            } else {
+                words(&line)
             };
             for (padded, word, instead) in &retired {
                 if words.contains(padded) {

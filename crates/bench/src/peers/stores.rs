@@ -233,7 +233,8 @@ impl Server {
         match self {
             Server::Postgres(server) => vec![format!("{}?sslmode=disable", server.url())],
             Server::MariaDb(server) => {
-                let (password, address) = (MariaDbServer::PASSWORD, server.address());
+                let password = MariaDbServer::PASSWORD;
+                let address = server.address();
                 let parameters = "interpolateParams=true";
                 vec![format!("holdline:{password}@tcp({address})/locks?{parameters}")]
             }

@@ -123,7 +123,7 @@ impl Raw {
                 at += length;
                 let Some((task, taken)) = under_way.pop_front() else { break };
                 if taken {
-                    write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE])
+                    write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]);
                 } else {
                     ended += 1;
                     write(&mut bytes, &self.take(&keys[task]));

@@ -27,13 +27,14 @@ pub(crate) fn section() -> Result<(), Failure> {
     let mut runtime = tokio::runtime::Builder::new_multi_thread();
     let runtime = runtime.worker_threads(1).enable_all().build()?;
     let _guards = runtime.block_on(hold(&redis.url(), LOCKS))?;
-    let (floor, host) = (Host::floor()?, Host::serve(&redis.url(), 1_000, 1_000)?);
+    let floor = Host::floor()?;
+    let host = Host::serve(&redis.url(), 1_000, 1_000)?;
     runtime.block_on(measure(&floor, &host))
 }
 
 async fn measure(floor: &Host, host: &Host) -> Result<(), Failure> {
-    let (mut bare, mut ours) =
-        (Http::connect(floor.address).await?, Http::connect(host.address).await?);
+    let mut bare = Http::connect(floor.address).await?;
+    let mut ours = Http::connect(host.address).await?;
     loop {
         let page = ours.ask("GET", "/dashboard/locks", "").await?.done()?;
         if page.body.contains(&format!("{LOCKS} names")) {

@@ -97,7 +97,8 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
         }
         (None, holder) => {
             let holder = holder.clone().unwrap_or_default();
-            let (name, reason) = (name.clone(), reason.clone());
+            let name = name.clone();
+            let reason = reason.clone();
             let operation = Operation::RevokeHolder { name, holder, reason };
             session.operate(&operation, console).await? != OperationReply::NothingThere
         }

@@ -68,7 +68,8 @@ async fn remove_waiter(
 async fn removed(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
-    let (mut first, mut second) = (bench.contender(&name), bench.contender(&name));
+    let mut first = bench.contender(&name);
+    let mut second = bench.contender(&name);
     holder.take().await?;
     for nobody in [holder.id(), first.id()] {
         let reply = remove_waiter(&bench, &name, nobody.short()).await?;

@@ -34,7 +34,9 @@ impl<S: Store> Table<'_, S> {
             return Ok(Ok(OperationReply::NothingThere));
         };
         holder.revoked = Some(reason.to_owned());
-        let (client, lease_id, left) = (holder.client, holder.lease_id, holder.left(now));
+        let client = holder.client;
+        let lease_id = holder.lease_id;
+        let left = holder.left(now);
         // No client relies on a hand-off that is not claimed: it can be revoked at once.
         let at_once = at_once || (!holder.claimed && !direct);
         self.wake(client, lease_id, Hint::CheckLease);

@@ -82,16 +82,15 @@ impl Store {
         let key = entry.kv.key.clone();
         let marks_lease = self.marks_lease().await?;
         let mark = put(self.layout.revoked(name, id), reason.as_bytes().to_vec(), marks_lease);
-        let act = match now {
-            true => delete(key.clone()),
-            false => {
-                let mut record = match record_of(entry)? {
-                    Some(record) => record,
-                    None => return Ok(None),
-                };
-                record.revoked = Some(reason.to_owned());
-                rewrite(key.clone(), record.to_bytes())
-            }
+        let act = if now {
+            delete(key.clone())
+        } else {
+            let mut record = match record_of(entry)? {
+                Some(record) => record,
+                None => return Ok(None),
+            };
+            record.revoked = Some(reason.to_owned());
+            rewrite(key.clone(), record.to_bytes())
         };
         let compare = vec![
             made_at(key.clone(), entry.kv.create_revision),

@@ -52,9 +52,9 @@ impl Store {
                 Ok(reply) => {
                     session.filter(|_| for_good).inspect(|session| session.count_mark());
                     if for_good {
-                        self.held.forget_for_good(name, id)
+                        self.held.forget_for_good(name, id);
                     } else {
-                        self.held.forget(name, id)
+                        self.held.forget(name, id);
                     }
                     return Ok(reply);
                 }

@@ -38,8 +38,10 @@ impl Client {
             tls: options.tls.clone(),
             limit: options.connect_timeout,
         };
-        let (pool, base) = (Pool::new(target, IDLE), options.base.clone());
-        let (token, limit) = (options.token.clone(), options.command_timeout);
+        let pool = Pool::new(target, IDLE);
+        let base = options.base.clone();
+        let token = options.token.clone();
+        let limit = options.command_timeout;
         Ok(Client { pool, base, host, token, limit })
     }
 

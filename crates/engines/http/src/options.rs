@@ -190,9 +190,10 @@ impl HttpOptions {
         };
         let port = if self.tls.is_some() { 443 } else { 80 };
         let whole = server.to_string();
-        match server.port == port {
-            true => whole.strip_suffix(&format!(":{port}")).unwrap_or(&whole).to_owned(),
-            false => whole,
+        if server.port == port {
+            whole.strip_suffix(&format!(":{port}")).unwrap_or(&whole).to_owned()
+        } else {
+            whole
         }
     }
 }

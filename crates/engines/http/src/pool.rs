@@ -363,8 +363,9 @@ mod tests {
     #[test]
     fn a_connection_of_a_runtime_that_has_ended_is_replaced() {
         let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let (servers, first, second) =
-            (runtime().expect("made"), runtime().expect("made"), runtime().expect("made"));
+        let servers = runtime().expect("made");
+        let first = runtime().expect("made");
+        let second = runtime().expect("made");
         let (listener, target) = servers.block_on(listen());
         let stop = Arc::new(Notify::new());
         let stopped = stop.clone();

@@ -145,7 +145,8 @@ impl Engine for LocalEngine {
             // opened.
             self.shared.watches.expect(id);
         }
-        let (asked, watches) = (request.clone(), self.shared.watches.clone());
+        let asked = request.clone();
+        let watches = self.shared.watches.clone();
         self.shared.command(
             &request.name,
             move |step| commands::acquire(step, &asked),
@@ -258,7 +259,8 @@ impl Engine for LocalEngine {
             | Operation::Freeze { name, .. }
             | Operation::Unfreeze { name } => name.clone(),
             Operation::Latch { name, command } => {
-                let (asked, command) = (name.clone(), *command);
+                let asked = name.clone();
+                let command = *command;
                 let work = move |step: &mut Step<'_>| {
                     step.check_store_without_grant()?;
                     latch::ask(step.rows(), &asked, command).map(Ok)
@@ -373,7 +375,8 @@ mod tests {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path());
         let open = || LocalEngine::open(&options).expect("opened");
-        let (engine, other) = (open(), open());
+        let engine = open();
+        let other = open();
         assert!(granted(&engine, 1));
         engine.shared.transaction_lock.pretend_forked();
         assert!(!granted(&engine, 2));
@@ -389,8 +392,10 @@ mod tests {
         let scratch = Scratch::new();
         let options = LocalOptions::default().with_dir(scratch.path());
         let open = || LocalEngine::open(&options).expect("opened");
-        let (engine, other) = (open(), open());
-        let (id, token) = (LeaseId::from_bytes([1; 16]), holdline_core::FencingToken::MIN);
+        let engine = open();
+        let other = open();
+        let id = LeaseId::from_bytes([1; 16]);
+        let token = holdline_core::FencingToken::MIN;
         let carry_out = |engine: &LocalEngine, end: fn() -> Result<(), Fault>| {
             let mut work = |step: &mut Step<'_>| {
                 step.clients.anchor(id, token)?;

@@ -424,7 +424,8 @@ mod tests {
         // The last bytes and the length choose the shard, so all of these share one.
         let name = |n: usize| format!("{n:06}/the same end");
         let frozen = LockName::new(name(0)).expect("good name");
-        let (duration, reason) = (Duration::from_secs(86_400), String::new());
+        let duration = Duration::from_secs(86_400);
+        let reason = String::new();
         let freeze = Operation::Freeze { name: frozen.clone(), duration, reason };
         now(engine.operate(&freeze)).expect("frozen");
         for _ in 0..1_000 {

@@ -186,7 +186,8 @@ mod tests {
     fn the_procedures_have_the_times_of_the_contract() {
         let text_with = |times| Names::new("my_").procedures_with(&times).concat();
         let usual = text_with(ContractTimes::DEFAULT);
-        let (seconds, default) = (Duration::from_secs, ContractTimes::DEFAULT);
+        let seconds = Duration::from_secs;
+        let default = ContractTimes::DEFAULT;
         for (times, old, new) in [
             (ContractTimes { queue_silence: seconds(17), ..default }, "4000000", "17000000"),
             (ContractTimes { queue_heartbeat: seconds(18), ..default }, "1000000", "18000000"),

@@ -134,7 +134,8 @@ fn durability(settings: &Settings) -> Finding {
 }
 
 fn replicas(settings: &Settings) -> Finding {
-    let (standbys, names) = (settings.get("standbys"), settings.get("synchronous_standby_names"));
+    let standbys = settings.get("standbys");
+    let names = settings.get("synchronous_standby_names");
     let waited = if names.is_empty() { "no commit waits for one" } else { "commits wait" };
     let finding = Finding::ok("replicas", REPLICAS, format!("{standbys} standbys, {waited}"));
     match (standbys, names) {

@@ -416,7 +416,8 @@ impl Inner {
         let inner = self.clone();
         self.link.spawn(Box::pin(async move {
             // Without a name, the store's own place is used.
-            let (after, most) = (None::<&[u8]>, requests::count(SWEPT_AT_ONCE));
+            let after = None::<&[u8]>;
+            let most = requests::count(SWEPT_AT_ONCE);
             let values: [Parameter<'_>; 2] = [(&after, Type::BYTEA), (&most, Type::INT4)];
             sweep(inner.link.ask(&inner.statements.sweep, &values)).await;
         }));

@@ -175,7 +175,8 @@ pub(crate) fn found(rows: &[Row], schema: &str) -> Result<Found, LockError> {
     let [there, usable, occupied, ours, complete, may_replace] =
         [is(0)?, is(1)?, is(2)?, is(3)?, is(4)?, is(5)?];
     let text = |at| row.try_get::<_, Option<&str>>(at).map_err(odd);
-    let (owner, strangers) = (text(6)?.unwrap_or_default(), text(8)?);
+    let owner = text(6)?.unwrap_or_default();
+    let strangers = text(8)?;
     let revision: Option<i32> = row.try_get(7).map_err(odd)?;
     let is_same_text = text(9)?.is_some_and(|text| text == digest());
     if !there {

@@ -169,9 +169,10 @@ impl ProcessInbox {
             self.watches.expect(id);
         }
         // A contender that is queued already may have to claim the name, and must not wait here.
-        let subscribed = match request.queue && !request.known {
-            true => self.subscribed_within(limit).await,
-            false => self.is_subscribed(),
+        let subscribed = if request.queue && !request.known {
+            self.subscribed_within(limit).await
+        } else {
+            self.is_subscribed()
         };
         let reply = send(subscribed).await;
         self.watches.acquired(id, &reply);
@@ -183,7 +184,8 @@ impl ProcessInbox {
         let end_of_task = EndOfTask(status.clone());
         let end = CancellationToken::new();
         let ended = end.clone();
-        let (watches, receiving) = (self.watches.clone(), self.watches.clone());
+        let watches = self.watches.clone();
+        let receiving = self.watches.clone();
         let handler = Box::new(move |message: &[u8]| receiving.deliver(message));
         let mut subscription = self.link.subscribe_with(self.channel.clone(), handler);
         self.link.spawn(Box::pin(async move {

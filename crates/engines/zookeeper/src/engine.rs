@@ -79,7 +79,8 @@ impl ZooKeeperEngine {
         // The request was a read, so nothing was applied.
         let probed = executor.run(probe).await?;
         probed.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
-        let (weak, held) = (Arc::downgrade(&store), Arc::downgrade(&store.held));
+        let weak = Arc::downgrade(&store);
+        let held = Arc::downgrade(&store.held);
         let ending = sessions.clone();
         executor.spawn(async move {
             loop {
@@ -135,7 +136,8 @@ impl Store {
 }
 
 fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabilities, LockError> {
-    let (min, max) = (limits.shortest.max(MIN_LEASE), limits.longest.min(MAX_FIRST_LEASE));
+    let min = limits.shortest.max(MIN_LEASE);
+    let max = limits.longest.min(MAX_FIRST_LEASE);
     if min > max {
         let message = format!(
             "the servers allow no session from {MIN_LEASE:?} to {MAX_FIRST_LEASE:?}: lower \

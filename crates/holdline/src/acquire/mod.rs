@@ -488,9 +488,9 @@ impl Attempt<'_> {
     /// Continues under a new lease id, or under the same if only the caller gives it up.
     fn restart(&mut self) -> Result<(), Next> {
         if self.plan.keeps_id {
-            self.restart_under_kept_id()
+            self.restart_under_kept_id();
         } else {
-            self.restart_with_new_id()?
+            self.restart_with_new_id()?;
         }
         Ok(())
     }

@@ -151,7 +151,8 @@ mod cron {
             let rarely = "fires less than once in 366 days: a slot may last that long at most";
             let start = self.cron.find_previous_occurrence(&now, true).map_err(|_| rarely)?;
             let end = self.cron.find_next_occurrence(&now, false).map_err(|_| rarely)?;
-            let (start, end) = (millis(&start)?, millis(&end)?);
+            let start = millis(&start)?;
+            let end = millis(&end)?;
             let span = Span { start, end };
             if span.length() > LONGEST { Err(rarely.to_owned()) } else { Ok(span) }
         }
@@ -220,7 +221,8 @@ mod tests {
 
         #[test]
         fn a_slot_lasts_from_one_time_to_the_next() {
-            let (start, end) = ("2026-11-24T02:00:00Z", "2026-11-25T02:00:00Z");
+            let start = "2026-11-24T02:00:00Z";
+            let end = "2026-11-25T02:00:00Z";
             for now in [start, "2026-11-24T14:10:00Z", "2026-11-25T01:59:59.999Z"] {
                 is("0 3 * * *", now, start, end);
             }
@@ -257,7 +259,8 @@ mod tests {
         /// In Paris, 2026-10-25 02:00 to 03:00 exists twice.
         #[test]
         fn a_time_that_exists_twice_fires_once() {
-            let (first, next) = ("2026-10-25T00:30:00Z", "2026-10-26T01:30:00Z");
+            let first = "2026-10-25T00:30:00Z";
+            let next = "2026-10-26T01:30:00Z";
             is("30 2 * * *", "2026-10-25T00:29:00Z", "2026-10-24T00:30:00Z", first);
             for now in [first, "2026-10-25T01:30:00Z", "2026-10-25T02:30:00Z"] {
                 is("30 2 * * *", now, first, next);

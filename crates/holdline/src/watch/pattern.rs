@@ -90,7 +90,9 @@ impl NamePattern {
     pub fn matches(&self, name: &LockName) -> bool {
         // One place to go back to is enough: a later `*` can match all that an earlier one could.
         let text: Vec<char> = name.as_str().chars().collect();
-        let (mut at, mut part, mut back) = (0, 0, None);
+        let mut at = 0;
+        let mut part = 0;
+        let mut back = None;
         while at < text.len() {
             match self.parts.get(part) {
                 Some(Part::Any) => {
@@ -102,11 +104,14 @@ impl NamePattern {
                 Some(Part::Character(character)) if *character == text[at] => {}
                 _ => {
                     let Some((from, after)) = back else { return false };
-                    (at, part, back) = (from + 1, after, Some((from + 1, after)));
+                    at = from + 1;
+                    part = after;
+                    back = Some((from + 1, after));
                     continue;
                 }
             }
-            (at, part) = (at + 1, part + 1);
+            at += 1;
+            part += 1;
         }
         self.parts[part..].iter().all(|rest| *rest == Part::Any)
     }

@@ -365,10 +365,7 @@ impl World {
     fn leave(&mut self, number: usize, killed: bool) {
         let client = &mut self.clients[number];
         let clean = client.request == Request::Read;
-        client.link = match killed {
-            true => Link::Broken,
-            false => Link::Closed { clean, since: self.now },
-        };
+        client.link = if killed { Link::Broken } else { Link::Closed { clean, since: self.now } };
         let id = match client.request {
             Request::Waiting(id) | Request::Guarded(id) | Request::Registered(id) => id,
             Request::Answered | Request::Read | Request::Unsent | Request::Over => return,

@@ -236,9 +236,9 @@ fn copy_all(from: &Path, to: &Path) -> std::io::Result<()> {
         let entry = entry?;
         let place = to.join(entry.file_name());
         if entry.file_type()?.is_dir() {
-            copy_all(&entry.path(), &place)?
+            copy_all(&entry.path(), &place)?;
         } else {
-            std::fs::copy(entry.path(), &place).map(drop)?
+            std::fs::copy(entry.path(), &place).map(drop)?;
         }
     }
     Ok(())

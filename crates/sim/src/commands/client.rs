@@ -82,7 +82,8 @@ fn hello(call: &mut Call<'_>) -> CommandResult {
     let mut words = call.args.get(2..).unwrap_or_default().iter();
     while let Some(word) = words.next() {
         if is(word, "AUTH") && words.len() >= 2 {
-            let (user, password) = (words.next().ok_or(SYNTAX)?, words.next().ok_or(SYNTAX)?);
+            let user = words.next().ok_or(SYNTAX)?;
+            let password = words.next().ok_or(SYNTAX)?;
             log_in(call, user, password)?;
         } else if is(word, "SETNAME") && words.len() >= 1 {
             set_name(call, words.next().ok_or(SYNTAX)?)?;
@@ -166,7 +167,8 @@ fn set_name(call: &mut Call<'_>, name: &[u8]) -> CommandResult {
 }
 
 fn set_info(call: &mut Call<'_>) -> CommandResult {
-    let (attribute, value) = (call.args[2], call.args[3]);
+    let attribute = call.args[2];
+    let value = call.args[3];
     let version = is(attribute, "LIB-VER");
     let shown = if version { "lib-ver" } else { "lib-name" };
     if !version && !is(attribute, "LIB-NAME") {

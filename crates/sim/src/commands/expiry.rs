@@ -105,7 +105,8 @@ fn expire(call: &mut Call<'_>) -> CommandResult {
     let number = call.integer(2)?;
     let invalid = || invalid_expire(call.name);
     let when = absolute(call, Unit::Milliseconds, number).ok_or_else(invalid)?;
-    let (key, now) = (call.args[1], call.now_ms());
+    let key = call.args[1];
+    let now = call.now_ms();
     let Some(entry) = call.entry(key) else { return Ok(Reply::Integer(0)) };
     if !conditions.allows(entry.expires_at, when) {
         return Ok(Reply::Integer(0));

@@ -33,7 +33,8 @@ const ABOUT: &[Command] = &[
 ];
 
 fn publish_message(call: &mut Call<'_>, sharded: bool) -> CommandResult {
-    let (channel, message) = (call.args[1], call.args[2]);
+    let channel = call.args[1];
+    let message = call.args[2];
     Ok(Reply::count(publish(call.state, channel, message, sharded)))
 }
 

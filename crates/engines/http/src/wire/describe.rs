@@ -158,15 +158,20 @@ mod tests {
     #[test]
     fn all_but_name_identity_clock_audit_order_and_live_grants_cross_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
-        (inner.live, inner.repeat, inner.expiry) = (true, false, Expiry::Session);
-        (inner.counting, inner.fair_on_request, inner.revoke_holder) = (true, true, true);
+        inner.live = true;
+        inner.repeat = false;
+        inner.expiry = Expiry::Session;
+        inner.counting = true;
+        inner.fair_on_request = true;
+        inner.revoke_holder = true;
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = capabilities_of(serde_json::from_str(&text).expect("read")).expect("known");
         let identity = "id".to_owned();
         let clock = ClockKind::Boottime;
         let audit = AuditTrail::Server;
-        let (live, in_order) = (false, false);
+        let live = false;
+        let in_order = false;
         let same = Capabilities { engine: "http", identity, live, clock, audit, in_order, ..inner };
         assert_eq!(outer, same);
     }

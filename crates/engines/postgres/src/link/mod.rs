@@ -100,7 +100,8 @@ impl SqlServer for Database {
         }
         let ours = Found::Ours(Functions::Current);
         let has_store = *looks && schema::find(&client, options.schema()).await? == ours;
-        let (listens, prepared) = (AtomicBool::new(false), PreparedStatements::default());
+        let listens = AtomicBool::new(false);
+        let prepared = PreparedStatements::default();
         let session = Session { client, facts, listens, prepared };
         if listen.load(Ordering::SeqCst) {
             session.listen(shared.server.inbox).await;
@@ -214,8 +215,10 @@ impl Link {
         parameters: &[Parameter<'_>],
     ) -> Result<Vec<Row>, LockError> {
         let shared = self.shared();
-        let (start, limit) = (shared.clock.now(), self.limits().command_timeout);
-        let (end, row_end) = (start.after(limit), start.after(limit * 6 / 10));
+        let start = shared.clock.now();
+        let limit = self.limits().command_timeout;
+        let end = start.after(limit);
+        let row_end = start.after(limit * 6 / 10);
         let mut turn = shared.server.locked_rows.enter(name, &*shared.clock, row_end).await?;
         let mut repeats = None;
         loop {
@@ -266,7 +269,8 @@ impl Link {
 
     /// Begins to listen, and returns the inbox as [`Link::inbox`].
     pub(crate) async fn inbox_opened(&self) -> u64 {
-        let (shared, database) = (self.shared(), self.server());
+        let shared = self.shared();
+        let database = self.server();
         if !database.listen.swap(true, Ordering::SeqCst) || self.inbox() == 0 {
             let end = shared.clock.now().after(self.limits().command_timeout);
             let listening = async {

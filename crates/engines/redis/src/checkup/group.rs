@@ -117,7 +117,8 @@ impl Sentinels {
     }
 
     fn sentinels(&self) -> Finding {
-        let (named, answer) = (self.each.len(), self.answered().count());
+        let named = self.each.len();
+        let answer = self.answered().count();
         let known = self.most(|report| report.seen.sentinels);
         let quorum = self.most(|report| report.seen.quorum);
         // A partitioned sentinel reaches few of them.
@@ -174,11 +175,10 @@ impl Sentinels {
 
     fn down_after(&self) -> Finding {
         let all = || self.answered().map(|report| report.down_after);
-        let (least, most) = (all().min().unwrap_or(0), all().max().unwrap_or(0));
-        let found = match least == most {
-            true => format!("{least} ms"),
-            false => format!("{least} to {most} ms"),
-        };
+        let least = all().min().unwrap_or(0);
+        let most = all().max().unwrap_or(0);
+        let found =
+            if least == most { format!("{least} ms") } else { format!("{least} to {most} ms") };
         let finding = Finding::ok("down_after", DOWN_AFTER, found);
         if least < SHORTEST_MS {
             return finding.warn(
@@ -298,7 +298,8 @@ async fn report_of(probe: &Probe, service: &str) -> Result<SentinelReport, LockE
         .ok_or_else(|| crate::error::protocol("invalid reply of a sentinel"))?;
     let down_after = field(&fields, "down-after-milliseconds").and_then(|text| text.parse().ok());
     let down_after = down_after.unwrap_or(0);
-    let (listed, lacks) = (listed(probe, service).await, lacks(probe).await);
+    let listed = listed(probe, service).await;
+    let lacks = lacks(probe).await;
     Ok(SentinelReport { seen, down_after, listed, lacks })
 }
 

@@ -310,9 +310,9 @@ fn of_redisson(options: &RedisOptions) -> Vec<&'static str> {
         Publish::Sharded | Publish::Both => true,
     };
     if sharded {
-        forms.extend(SHARDED)
+        forms.extend(SHARDED);
     } else {
-        forms.push(PUBLISHES)
+        forms.push(PUBLISHES);
     }
     if options.publish() == Publish::Both {
         forms.push(PUBLISHES);

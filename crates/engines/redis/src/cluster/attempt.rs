@@ -86,7 +86,10 @@ impl Nodes {
             match self.handle_reply(outcome, (&host_port, &node))? {
                 Ok(Value::Nil) | Err(Rejection::Split) => return Ok(self.retry(migrating(slot))),
                 Ok(value) => return Ok(Attempt::Done(value)),
-                Err(Rejection::Importing(to)) if !asking => (host_port, asking) = (to, true),
+                Err(Rejection::Importing(to)) if !asking => {
+                    host_port = to;
+                    asking = true;
+                }
                 Err(Rejection::Importing(_)) => {
                     return Ok(self.retry(redirected_in_a_circle(slot)));
                 }

@@ -237,9 +237,9 @@ impl Pending {
             }
             entry.reported = true;
             if entry.deadline.inconclusive {
-                overdue.uncertain = true
+                overdue.uncertain = true;
             } else {
-                overdue.silent = true
+                overdue.silent = true;
             }
             if let EntryState::Waiting(waker) = &mut entry.state {
                 wake.extend(waker.take());

@@ -208,7 +208,7 @@ mod tests {
             }
             writes += 1;
             if line.starts_with("if CLUSTER then") {
-                assert!(line.contains("'PX', COUNTER_LIFE"), "{line}")
+                assert!(line.contains("'PX', COUNTER_LIFE"), "{line}");
             } else {
                 assert!(line.starts_with("else "), "{line}");
                 assert!(lines[at - 1].starts_with("if CLUSTER then"), "{line}");

@@ -40,7 +40,8 @@ pub(crate) fn acquire(
     let mut arguments = Args::with_capacity(ROOM + metadata.len());
     arguments.push_concat(&[&id, b"g-", kind.as_bytes(), &client, inbox.as_bytes()]);
     let mut room = [0; 20];
-    let (lease_text, metadata) = (digits(lease, &mut room), metadata.as_bytes());
+    let lease_text = digits(lease, &mut room);
+    let metadata = metadata.as_bytes();
     let margin_ms = five_digits(millis(request.claim_window + HAND_OFF_MARGIN));
     let parts = [&margin_ms, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
     arguments.push_concat(&parts);

@@ -63,7 +63,8 @@ impl RedisOptions {
             let message = "must be left out: a cluster has one database";
             return Err(LockError::invalid(ENGINE, "db", message));
         }
-        let (key_template, prefix) = (self.key_template(), self.prefix());
+        let key_template = self.key_template();
+        let prefix = self.prefix();
         let redisson = self.layout.dialect == Dialect::Redisson;
         let before = key_template.split("{name}").next().unwrap_or_default();
         if before.contains('{') && !redisson {

@@ -113,9 +113,10 @@ impl Verbs for PlainEngine {
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.0.context.keys.check(&request.name)?;
-        match self.0.context.fencing {
-            true => self.0.acquire(request).await,
-            false => self.0.acquire_unfenced(request).await,
+        if self.0.context.fencing {
+            self.0.acquire(request).await
+        } else {
+            self.0.acquire_unfenced(request).await
         }
     }
 
@@ -174,9 +175,8 @@ impl Inner {
         // A lock that was not acquired is not held under this id, unless the request is a
         // repetition.
         let looked = self.link.call(|| self.context.inspect(name)).await;
-        let looked = looked.map_err(|error| match request.known {
-            true => error,
-            false => error.with_certainty(Certainty::NotApplied),
+        let looked = looked.map_err(|error| {
+            if request.known { error } else { error.with_certainty(Certainty::NotApplied) }
         });
         let held = self.reader.parse_state(&looked?)?;
         let lease = lease_id.to_hex();

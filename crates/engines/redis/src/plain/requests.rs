@@ -26,7 +26,8 @@ const ROOM: usize = 256;
 
 impl RequestContext {
     fn call(&self, script: &'static Script, keys: impl Into<Args>, args: impl Into<Args>) -> Call {
-        let (keys, arguments) = (keys.into(), args.into());
+        let keys = keys.into();
+        let arguments = args.into();
         Call { script, keys, arguments, routing: RoutingPolicy::Any, deadline: self.deadline }
     }
 

@@ -51,7 +51,8 @@ impl QuorumOptions {
             return Err(bad(CREDENTIALS));
         }
         let (hosts, db) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
-        let (mut max_lease, mut node_parameters) = (None, Vec::new());
+        let mut max_lease = None;
+        let mut node_parameters = Vec::new();
         for parameter in parameters.strip_prefix('?').into_iter().flat_map(|all| all.split('&')) {
             match parameter.strip_prefix(MAX_LEASE) {
                 Some(value) => max_lease = Some(millis(value)?),

@@ -133,10 +133,8 @@ impl Undo {
             requests::release(&set.context, &self.name, self.lease_id, remembered)
                 .within(self.deadline)
         };
-        let reply = match for_good {
-            true => server.call_in_full(call).await?,
-            false => server.call(call).await?,
-        };
+        let reply =
+            if for_good { server.call_in_full(call).await? } else { server.call(call).await? };
         replies::released(&reply)
     }
 
@@ -263,7 +261,8 @@ pub(super) async fn undo_attempt(
 ) {
     let mut in_flight = InFlight::with_capacity(nodes.len());
     for (node, progress) in nodes {
-        let (set, undo) = (set.clone(), undo.clone());
+        let set = set.clone();
+        let undo = undo.clone();
         in_flight.push(node, async move { undo.send(&set, node, progress).await });
     }
     let mut end = set.clock.sleep_until(set.clock.now().after(UNDO_TIMEOUT));

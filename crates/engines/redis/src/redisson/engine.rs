@@ -175,9 +175,12 @@ impl Inner {
         let channel = self.channel(request)?;
         let seen = self.wakes.seen(&channel);
         let max_waiters = self.capabilities.max_waiters;
-        let call = || match request.queue {
-            true => self.calls.context.fair(request, max_waiters, verbs),
-            false => self.calls.context.acquire(request, verbs),
+        let call = || {
+            if request.queue {
+                self.calls.context.fair(request, max_waiters, verbs)
+            } else {
+                self.calls.context.acquire(request, verbs)
+            }
         };
         let sent = self.calls.send(&request.name, Purpose::Grant, call).await?;
         let reply =
@@ -197,9 +200,10 @@ impl Inner {
     fn channel(&self, request: &AcquireRequest) -> Result<ChannelName, LockError> {
         let names = &self.calls.context.names;
         let mapped = names.map(&request.name);
-        let text = match request.queue {
-            true => names.waiter_channel(&mapped, request.lease_id),
-            false => names.channel(&mapped, request.mode, request.kind),
+        let text = if request.queue {
+            names.waiter_channel(&mapped, request.lease_id)
+        } else {
+            names.channel(&mapped, request.mode, request.kind)
         };
         Ok(ChannelName { text, slot: self.calls.slot(&request.name)? })
     }

@@ -127,7 +127,8 @@ impl NodeSet {
             return;
         }
         if is_not_initialised(&state.view) {
-            (state.view, state.rounds) = (None, 0);
+            state.view = None;
+            state.rounds = 0;
             drop(state);
             self.wake_maintenance();
         }
@@ -258,9 +259,10 @@ impl NodeSet {
             };
             let reason = reason.unwrap_or_else(observed);
             let may_be_slow = outcomes.get(at).is_none_or(NodeOutcome::may_be_slow);
-            let advice = match may_be_slow && self.is_too_slow(member) {
-                true => ": raise command_timeout_ms in the URL",
-                false => "",
+            let advice = if may_be_slow && self.is_too_slow(member) {
+                ": raise command_timeout_ms in the URL"
+            } else {
+                ""
             };
             format!("{}: {reason}{advice}", member.address())
         };
@@ -302,10 +304,8 @@ mod tests {
         let clock = Arc::new(MachineClock);
         let set = NodeSet::new(&options, context(&options), clock).expect("a set");
         let late = |granted: usize| {
-            let outcome = |node| match node < granted {
-                true => NodeOutcome::Granted,
-                false => NodeOutcome::Open,
-            };
+            let outcome =
+                |node| if node < granted { NodeOutcome::Granted } else { NodeOutcome::Open };
             let outcomes: Vec<_> = (0..3).map(outcome).collect();
             set.no_quorum(&outcomes).to_string().matches("granted, but the lease had").count()
         };

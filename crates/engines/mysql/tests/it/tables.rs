@@ -99,8 +99,8 @@ async fn a_newer_format_is_refused_and_another_revision_is_worked_beside() {
     take(&engine, &held).await;
     // As another version would make them, with a revision of its own.
     server.sql(
-        "create procedure holdline_acquire_9() sql security invoker \
-         comment 'Holdline: revision 9' select 1",
+        "create procedure holdline_acquire_99() sql security invoker \
+         comment 'Holdline: revision 99' select 1",
     );
     renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
     let_go(&self::engine(&server).await, &held).await;

@@ -1,4 +1,4 @@
-//! Who sends a request, and what they may do.
+//! Who sends a request: by its headers, its connection and its login.
 //!
 //! - A1: a token is compared by its digest, in constant time; the token itself is never kept.
 //! - A2: without any authentication configured, the server listens on loopback or on its socket
@@ -10,246 +10,17 @@
 //!   expiry and removal take effect at once.
 
 use std::sync::Arc;
-use std::time::Duration;
 
-use holdline_core::Operator;
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
-use jiff::Timestamp;
 use sha2::{Digest, Sha256};
 
 use crate::address::{ClientAddress, PeerAddress};
 use crate::certificate::Certificate;
 use crate::config::{CertificateConfig, ConfigError, Entry, ServerConfig};
+use crate::identity::Identity;
 use crate::problem::Problem;
 use crate::proxy::Proxy;
-
-/// What somebody may do.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rights {
-    view: bool,
-    lock: bool,
-    operate: bool,
-    admin: bool,
-}
-
-/// One right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Right {
-    /// See names, holders and events.
-    View,
-    /// Take, renew and release locks.
-    Lock,
-    /// Revoke grants; freeze and unfreeze names.
-    Operate,
-    /// Change what concerns the whole store.
-    Admin,
-}
-
-impl Rights {
-    pub(crate) const ALL: Rights = Rights { view: true, lock: true, operate: true, admin: true };
-
-    /// Adds a right by its name; `None`: there is none of that name. `admin` includes all.
-    pub(crate) fn with(self, name: &str) -> Option<Rights> {
-        Some(match name {
-            "view" => Rights { view: true, ..self },
-            "lock" => Rights { lock: true, ..self },
-            "operate" => Rights { operate: true, ..self },
-            "admin" => Rights::ALL,
-            _ => return None,
-        })
-    }
-
-    /// The rights that both have.
-    fn and(self, other: Rights) -> Rights {
-        Rights {
-            view: self.view && other.view,
-            lock: self.lock && other.lock,
-            operate: self.operate && other.operate,
-            admin: self.admin && other.admin,
-        }
-    }
-
-    fn has(self, right: Right) -> bool {
-        match right {
-            Right::View => self.view,
-            Right::Lock => self.lock,
-            Right::Operate => self.operate,
-            Right::Admin => self.admin,
-        }
-    }
-}
-
-/// Who sends a request, and from which address.
-#[derive(Clone, Debug)]
-pub struct Identity {
-    known: Arc<Known>,
-    address: Option<ClientAddress>,
-}
-
-#[derive(Debug)]
-struct Known {
-    /// The name of the token, the person, or the address.
-    name: String,
-    rights: Rights,
-    stores: Scope,
-    /// The prefixes of lock names.
-    prefixes: Scope,
-    expires: Option<Timestamp>,
-}
-
-/// Where the rights are good.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Scope {
-    Everywhere,
-    Only(Vec<String>),
-}
-
-impl Scope {
-    /// In the settings no entry means everywhere.
-    fn of(entries: &[String]) -> Scope {
-        if entries.is_empty() { Scope::Everywhere } else { Scope::Only(entries.to_vec()) }
-    }
-
-    fn covers(&self, covered: impl Fn(&str) -> bool) -> bool {
-        match self {
-            Scope::Everywhere => true,
-            Scope::Only(entries) => entries.iter().any(|entry| covered(entry)),
-        }
-    }
-
-    /// What is in both. `common` returns what two entries have in common.
-    fn and(&self, other: &Scope, common: impl Fn(&str, &str) -> Option<String>) -> Scope {
-        let (ours, theirs) = match (self, other) {
-            (Scope::Everywhere, scope) | (scope, Scope::Everywhere) => return scope.clone(),
-            (Scope::Only(ours), Scope::Only(theirs)) => (ours, theirs),
-        };
-        let pairs = ours.iter().flat_map(|our| theirs.iter().map(move |their| (our, their)));
-        Scope::Only(pairs.filter_map(|(our, their)| common(our, their)).collect())
-    }
-}
-
-fn same_store(one: &str, other: &str) -> Option<String> {
-    (one == other).then(|| one.to_owned())
-}
-
-/// The names that begin with two prefixes begin with the longer one, if it begins with the other.
-fn longer_prefix(one: &str, other: &str) -> Option<String> {
-    if one.starts_with(other) {
-        return Some(one.to_owned());
-    }
-    other.starts_with(one).then(|| other.to_owned())
-}
-
-impl Identity {
-    /// Somebody who may do everything.
-    fn unlimited(name: String) -> Identity {
-        Identity::of(Known {
-            name,
-            rights: Rights::ALL,
-            stores: Scope::Everywhere,
-            prefixes: Scope::Everywhere,
-            expires: None,
-        })
-    }
-
-    pub(crate) fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
-        Ok(Identity::of(Known {
-            name: entry.name.to_owned(),
-            rights: rights(entry)?,
-            stores: Scope::of(entry.stores),
-            prefixes: Scope::of(entry.prefixes),
-            expires: expiry(entry)?,
-        }))
-    }
-
-    fn of(known: Known) -> Identity {
-        Identity { known: Arc::new(known), address: None }
-    }
-
-    /// Returns who has proved to be both: it may do what both may.
-    fn and(&self, other: &Identity) -> Identity {
-        let one = &self.known;
-        let other = &other.known;
-        let expires = [one.expires, other.expires].into_iter().flatten().min();
-        Identity::of(Known {
-            name: format!("{} ({})", one.name, other.name),
-            rights: one.rights.and(other.rights),
-            stores: one.stores.and(&other.stores, same_store),
-            prefixes: one.prefixes.and(&other.prefixes, longer_prefix),
-            expires,
-        })
-    }
-
-    /// Returns this identity until `end` at the latest.
-    fn until(&self, end: Timestamp) -> Identity {
-        let known = &self.known;
-        let expires = known.expires.map_or(end, |expires| expires.min(end));
-        Identity::of(Known {
-            name: known.name.clone(),
-            rights: known.rights,
-            stores: known.stores.clone(),
-            prefixes: known.prefixes.clone(),
-            expires: Some(expires),
-        })
-    }
-
-    /// Returns the address of who sends the request.
-    pub(crate) fn address(&self) -> Option<ClientAddress> {
-        self.address
-    }
-
-    /// Returns who acts, for the audit trail.
-    pub(crate) fn operator(&self) -> Operator {
-        let from = self.address.map(|address| address.to_string()).unwrap_or_default();
-        Operator { who: self.name().to_owned(), from }
-    }
-
-    /// Checks that a store may be used.
-    pub(crate) fn may_use(&self, store: &str) -> Result<(), Problem> {
-        if self.known.stores.covers(|known| known == store) {
-            return Ok(());
-        }
-        Err(Problem::outside_stores())
-    }
-
-    /// Returns the name, by which limits are counted and sessions are owned.
-    pub fn name(&self) -> &str {
-        &self.known.name
-    }
-
-    /// Checks that a right is given, whatever the name.
-    ///
-    /// # Errors
-    /// It is not.
-    pub fn may(&self, right: Right) -> Result<(), Problem> {
-        if self.known.rights.has(right) { Ok(()) } else { Err(Problem::lacks_right(right)) }
-    }
-
-    /// Checks that a right is given for a lock name, or for all names with a prefix.
-    ///
-    /// # Errors
-    /// It is not.
-    pub fn may_on(&self, right: Right, name: &str) -> Result<(), Problem> {
-        self.may(right)?;
-        if self.covers(name) { Ok(()) } else { Err(Problem::outside_prefixes()) }
-    }
-
-    /// Returns whether all names that begin with this text are within the prefixes.
-    pub fn covers(&self, name: &str) -> bool {
-        self.known.prefixes.covers(|prefix| name.starts_with(prefix))
-    }
-
-    /// Returns after how long the proof of the identity expires; `None` if it does not.
-    pub(crate) fn expires_in(&self) -> Option<Duration> {
-        let left = self.known.expires?.duration_since(Timestamp::now());
-        Some(Duration::try_from(left).unwrap_or(Duration::ZERO))
-    }
-
-    fn is_current(&self) -> bool {
-        self.expires_in().is_none_or(|left| !left.is_zero())
-    }
-}
 
 /// The other end of a connection, and what the connection proves about it.
 #[derive(Clone)]
@@ -337,7 +108,7 @@ impl Access {
         login: Option<&TokenDigest>,
     ) -> Result<Identity, Problem> {
         let identity = self.find(headers, caller, login)?;
-        Ok(Identity { address: Some(self.address_of(headers, caller.peer)), ..identity })
+        Ok(identity.at(self.address_of(headers, caller.peer)))
     }
 
     /// Finds the address of the client. A proxy of the settings names it; nobody else can.
@@ -485,25 +256,6 @@ impl TokenDigest {
     }
 }
 
-/// Reads the rights by their names.
-fn rights(entry: Entry<'_>) -> Result<Rights, ConfigError> {
-    entry.rights.iter().try_fold(Rights::default(), |rights, name| {
-        rights.with(name).ok_or_else(|| {
-            ConfigError::new(format_args!(
-                "{entry}: no right `{name}`: known are view, lock, operate, admin"
-            ))
-        })
-    })
-}
-
-/// Reads when a proof expires.
-fn expiry(entry: Entry<'_>) -> Result<Option<Timestamp>, ConfigError> {
-    let parsed = entry.expires.map(str::parse::<Timestamp>).transpose();
-    parsed.map_err(|_| {
-        ConfigError::new(format_args!("{entry}: `expires` is no time such as 2027-01-31T00:00:00Z"))
-    })
-}
-
 fn is_equal(one: &[u8; 32], other: &[u8; 32]) -> bool {
     one.iter().zip(other).fold(0, |differs, (one, other)| differs | (one ^ other)) == 0
 }
@@ -526,7 +278,7 @@ mod tests {
     use std::net::IpAddr;
 
     use super::*;
-    use crate::config::TokenConfig;
+    use crate::rights::Right;
 
     fn here() -> Caller {
         Caller::new(PeerAddress::Network {
@@ -554,7 +306,7 @@ mod tests {
              users = [{{ name = \"ana\", rights = [\"admin\"] }}]\n",
             hex("s3cret")
         );
-        ServerConfig::from_toml(&text).expect("good").access().expect("good")
+        Access::of(&ServerConfig::from_toml(&text).expect("good")).expect("good")
     }
 
     fn with(name: &'static str, value: &'static str) -> HeaderMap {
@@ -618,7 +370,7 @@ mod tests {
                      path = \"/run/s\"\n";
         let entry = "users = [{ name = \"deploy\", uid = 7, rights = [\"lock\"] }]\n";
         let access =
-            |text: &str| ServerConfig::from_toml(text).expect("good").access().expect("good");
+            |text: &str| Access::of(&ServerConfig::from_toml(text).expect("good")).expect("good");
         let by_mode = access(users);
         let by_user = access(&format!("{users}{entry}"));
         let process = |uid| Caller::new(PeerAddress::Process { uid });
@@ -639,39 +391,6 @@ mod tests {
             assert!(known(access, &none, 33).is_none(), "the proxy has no rights of its own");
             assert!(known(access, &ana, 7).is_none(), "no proxy");
         }
-    }
-
-    fn narrowed(one: &str, other: &str) -> Identity {
-        let identity = |text: &str| {
-            let text = format!("sha256 = \"{}\"\n{text}", hex("s3cret"));
-            let token: TokenConfig = toml::from_str(&text).expect("a token");
-            Identity::of_entry(Entry::of_token(&token)).expect("good")
-        };
-        identity(one).and(&identity(other))
-    }
-
-    #[test]
-    fn two_proofs_give_what_both_give() {
-        let build = "name = \"build\"\nrights = [\"view\", \"lock\"]\nprefixes = [\"ci/\", \"x\"]\n\
-                     expires = \"2998-01-01T00:00:00Z\"";
-        let token = "name = \"ci\"\nrights = [\"lock\", \"operate\"]\n\
-                     prefixes = [\"ci/a\", \"y\"]\nstores = [\"s\"]\n\
-                     expires = \"2999-01-01T00:00:00Z\"";
-        for identity in [narrowed(token, build), narrowed(build, token)] {
-            assert!(identity.may_on(Right::Lock, "ci/a/1").is_ok());
-            for name in ["ci/", "ci/b", "x", "y", ""] {
-                assert!(identity.may_on(Right::Lock, name).is_err(), "{name}");
-            }
-            assert!(identity.may(Right::View).is_err() && identity.may(Right::Operate).is_err());
-            assert!(identity.may_use("s").is_ok() && identity.may_use("default").is_err());
-            let expires = identity.known.expires.map(|at| at.to_string());
-            assert_eq!(expires.as_deref(), Some("2998-01-01T00:00:00Z"));
-        }
-        assert_eq!(narrowed(token, build).name(), "ci (build)");
-        let elsewhere = "name = \"e\"\nrights = [\"lock\"]\nprefixes = [\"z\"]\nstores = [\"t\"]";
-        let nothing = narrowed(token, elsewhere);
-        assert!(!nothing.covers("z") && !nothing.covers("ci/a") && !nothing.covers(""));
-        assert!(nothing.may_use("s").is_err() && nothing.may_use("t").is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::{HashSet, VecDeque};
 use std::sync::Arc;
+use std::time::Duration;
 
 use holdline::Client;
 use holdline::audit::AuditFile;
@@ -13,20 +14,19 @@ use parking_lot::{Mutex, RwLock};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::{Access, Identity};
-use crate::config::LimitsConfig;
+use crate::access::Access;
+use crate::config::{DEFAULT_STORE, LimitsConfig};
 use crate::events::{Event, Events, What};
-use crate::health::StoreHealth;
 use crate::held::HeldLeases;
+use crate::hosts::Hosts;
+use crate::identity::Identity;
 use crate::life::{Life, MostSessions};
-use crate::limits::Limits;
+use crate::limits::{LeasePlace, Limits};
 use crate::metrics::Metrics;
 use crate::peer::Peer;
+use crate::problem::Problem;
 use crate::request_log::RequestLog;
-use crate::shield::Hosts;
-
-/// The name of the store that paths without a store mean.
-pub const DEFAULT_STORE: &str = "default";
+use crate::store_health::StoreHealth;
 
 /// The state of a server for one of its stores. Clones are the same one.
 #[derive(Clone)]
@@ -163,6 +163,37 @@ impl App {
         self.held.end(id);
         self.ended.note(id);
         self.events.publish(Event::of(What::Released, name).lease(id).by(identity));
+    }
+
+    /// Takes places for the leases of an attempt. `key` is the lease id of a client that may repeat
+    /// its request: a lease that it has counts already.
+    pub(crate) fn lease_places(
+        &self,
+        identity: &Identity,
+        count: usize,
+        key: Option<LeaseId>,
+    ) -> Result<Vec<LeasePlace>, Problem> {
+        self.held.sweep(self.client.clock().now());
+        if key.is_some_and(|id| self.held.has(id)) {
+            return Ok(vec![self.limits.held_lease(identity)]);
+        }
+        (0..count).map(|_| self.limits.lease(identity)).collect()
+    }
+
+    /// A lease was granted that lasts for so long.
+    pub(crate) fn hold(&self, id: LeaseId, left: Duration, place: LeasePlace) {
+        self.held.keep(id, self.client.clock().now().after(left), || place);
+    }
+
+    /// The server itself has extended a lease. If it is not known here, it is over.
+    pub(crate) fn extend(&self, id: LeaseId, left: Duration) {
+        self.held.extend(id, self.client.clock().now().after(left));
+    }
+
+    /// A client has renewed a lease, which lasts for so long.
+    pub(crate) fn keep(&self, id: LeaseId, left: Duration, identity: &Identity) {
+        let place = || self.limits.held_lease(identity);
+        self.held.keep(id, self.client.clock().now().after(left), place);
     }
 
     /// Draws an id that nobody can guess.

@@ -22,14 +22,15 @@ use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::grant::{Attempt, AttemptOf, Listed};
+use crate::identity::Identity;
 use crate::input::lease_id;
 use crate::metrics::Waited;
 use crate::open_access::OpenAccess;
 use crate::peer::Peer;
 use crate::problem::Problem;
+use crate::rights::Right;
 use crate::views::{AboutBody, LeaseBody, ModeBody, millis, valid_from_arrival};
 
 /// The header of the fencing token, as resources expect it.

@@ -20,12 +20,13 @@ use holdline_core::{
 use serde::{Deserialize, Serialize};
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::config::{ConfigError, ServerConfig};
+use crate::identity::Identity;
 use crate::input::Parameters;
 use crate::json::Json;
 use crate::problem::{Problem, ProblemBody};
+use crate::rights::Right;
 
 /// The end of the year 9999, in Unix milliseconds.
 const LAST_MS: u64 = 253_402_300_799_999;

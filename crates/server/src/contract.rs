@@ -24,13 +24,14 @@ use holdline_http::wire::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
+use crate::identity::Identity;
 use crate::input::Body;
 use crate::json::Json;
 use crate::open_access::OpenAccess;
 use crate::problem::Problem;
+use crate::rights::Right;
 
 /// How often a watch without hints writes a byte, so that a broken connection is noticed.
 const BEAT: Duration = Duration::from_secs(5);

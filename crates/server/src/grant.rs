@@ -20,14 +20,14 @@ use hyper::body::{Body as HttpBody, Frame, SizeHint};
 use serde::Serialize;
 use tokio_util::sync::CancellationToken;
 
-use crate::access::Identity;
 use crate::app::App;
 use crate::events::{Event, What};
-use crate::held::LeasePlace;
+use crate::identity::Identity;
 use crate::json::Json;
 use crate::life::{
     ACKNOWLEDGEMENT, AttemptId, Begin, Extension, MOST_LEASES, Refusal, SessionEnd, is_long,
 };
+use crate::limits::LeasePlace;
 use crate::peer::Peer;
 use crate::problem::Problem;
 

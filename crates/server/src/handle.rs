@@ -9,11 +9,13 @@ use holdline_core::{
 };
 use http::request::Parts;
 
-use crate::access::{Caller, Identity, Right, TokenDigest};
+use crate::access::{Caller, TokenDigest};
 use crate::app::App;
+use crate::identity::Identity;
 use crate::limits::Counted;
 use crate::problem::Problem;
 use crate::request_log::Sender;
+use crate::rights::Right;
 
 /// A server, for pages that are served beside the API. Clones are the same one.
 #[derive(Clone)]

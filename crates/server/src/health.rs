@@ -6,7 +6,6 @@
 //!   and clients would get no answer in place of 503 with its certainty.
 
 use std::collections::BTreeMap;
-use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
@@ -17,15 +16,15 @@ use holdline_core::{Certainty, LockName};
 use http::HeaderValue;
 use http::header::CONTENT_TYPE;
 use serde::Serialize;
-use tokio::sync::Mutex;
 use tokio::time::timeout;
 use utoipa::ToSchema;
 
-use crate::access::{Identity, Right};
 use crate::app::App;
+use crate::identity::Identity;
 use crate::json::Json;
 use crate::metrics::OpenCounts;
 use crate::problem::{Problem, ProblemBody};
+use crate::rights::Right;
 
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -85,23 +84,6 @@ impl ReadyBody {
             stores.insert(app.store.clone(), state);
         }
         ReadyBody { status, stores }
-    }
-}
-
-/// What is known of a store.
-pub(crate) struct StoreHealth {
-    is_up: AtomicBool,
-    /// Whether it has answered since the server started.
-    has_answered: AtomicBool,
-    last_look: Mutex<Option<Instant>>,
-}
-
-impl Default for StoreHealth {
-    /// The server has connected to the store, so it is taken to answer until somebody looks.
-    fn default() -> StoreHealth {
-        let is_up = AtomicBool::new(true);
-        let has_answered = AtomicBool::new(false);
-        StoreHealth { is_up, has_answered, last_look: Mutex::default() }
     }
 }
 

@@ -8,22 +8,11 @@
 //!   renewed there. So it counts at two servers for one duration at most.
 
 use std::collections::{BTreeSet, HashMap};
-use std::time::Duration;
 
 use holdline_core::{LeaseId, Moment};
 use parking_lot::Mutex;
 
-use crate::access::Identity;
-use crate::app::App;
-use crate::limits::Counted;
-use crate::problem::Problem;
-
-/// A lease that counts: for its client, and for the client's address if that is known. It counts
-/// until it is dropped.
-pub(crate) struct LeasePlace {
-    pub(crate) _client: Counted,
-    pub(crate) _address: Option<Counted>,
-}
+use crate::limits::LeasePlace;
 
 /// The leases of one store.
 #[derive(Default)]
@@ -79,51 +68,24 @@ impl HeldLeases {
         }
     }
 
-    fn has(&self, id: LeaseId) -> bool {
+    /// Returns whether a lease counts.
+    pub(crate) fn has(&self, id: LeaseId) -> bool {
         self.0.lock().leases.contains_key(&id)
+    }
+
+    /// A lease that is known here lasts until this moment, or longer if it did before.
+    pub(crate) fn extend(&self, id: LeaseId, ends: Moment) {
+        self.0.lock().extend(id, ends);
     }
 
     /// The lease lasts until this moment, or longer if it did before. `place` is asked for if the
     /// lease is new here.
-    fn keep(&self, id: LeaseId, ends: Moment, place: impl FnOnce() -> LeasePlace) {
+    pub(crate) fn keep(&self, id: LeaseId, ends: Moment, place: impl FnOnce() -> LeasePlace) {
         let held = &mut *self.0.lock();
         if !held.extend(id, ends) {
             held.leases.insert(id, HeldLease { ends, _place: place() });
             held.ends.insert((ends, id));
         }
-    }
-}
-
-impl App {
-    /// Takes places for the leases of an attempt. `key` is the lease id of a client that may repeat
-    /// its request: a lease that it has counts already.
-    pub(crate) fn lease_places(
-        &self,
-        identity: &Identity,
-        count: usize,
-        key: Option<LeaseId>,
-    ) -> Result<Vec<LeasePlace>, Problem> {
-        self.held.sweep(self.client.clock().now());
-        if key.is_some_and(|id| self.held.has(id)) {
-            return Ok(vec![self.limits.held_lease(identity)]);
-        }
-        (0..count).map(|_| self.limits.lease(identity)).collect()
-    }
-
-    /// A lease was granted that lasts for so long.
-    pub(crate) fn hold(&self, id: LeaseId, left: Duration, place: LeasePlace) {
-        self.held.keep(id, self.client.clock().now().after(left), || place);
-    }
-
-    /// The server itself has extended a lease. If it is not known here, it is over.
-    pub(crate) fn extend(&self, id: LeaseId, left: Duration) {
-        self.held.0.lock().extend(id, self.client.clock().now().after(left));
-    }
-
-    /// A client has renewed a lease, which lasts for so long.
-    pub(crate) fn keep(&self, id: LeaseId, left: Duration, identity: &Identity) {
-        let place = || self.limits.held_lease(identity);
-        self.held.keep(id, self.client.clock().now().after(left), place);
     }
 }
 

@@ -13,10 +13,12 @@
 //! # Reading order
 //! `app` for what a request can reach, `routes` for the paths, `locks` and `sessions` for the API,
 //! `life` for what becomes of sessions, attempts and grants, `grant` for what is done about it,
-//! `contract` for the engine protocol, `access`, `certificate`, `proxy`, `address` and `shield`
-//! for who may do what, `limits` and `held` for how much of it, `events` for the stream, `audit`
-//! for who did what, `request_log` for who asked what, `serve`, `local_socket` and `probes` for
-//! connections, `config` for the settings, `handle` for pages that are served beside the API.
+//! `contract` for the engine protocol, `access`, `certificate`, `proxy` and `address` for who
+//! sends a request, `identity` and `rights` for what they may do, `shield` and `hosts` for what
+//! every request passes, `limits` and `held` for how much of it, `events` and `event_stream` for
+//! what happens, `audit` for who did what, `request_log` for who asked what, `serve`,
+//! `local_socket` and `probes` for connections, `config` and `config_check` for the settings,
+//! `handle` for pages that are served beside the API.
 
 mod access;
 mod address;
@@ -25,12 +27,16 @@ mod attempt;
 mod audit;
 mod certificate;
 mod config;
+mod config_check;
 mod contract;
+mod event_stream;
 mod events;
 mod grant;
 mod handle;
 mod health;
 mod held;
+mod hosts;
+mod identity;
 mod input;
 mod json;
 mod kind;
@@ -48,21 +54,23 @@ mod problem;
 mod proxy;
 mod raw_refusal;
 mod request_log;
+mod rights;
 mod routes;
 mod serve;
 mod sessions;
 mod shield;
-
+mod store_health;
 mod tls;
 mod together;
 mod views;
 mod watched;
 
-pub use access::{Identity, Right, TokenDigest};
-pub use app::DEFAULT_STORE;
-pub use config::{ConfigError, ServerConfig};
+pub use access::TokenDigest;
+pub use config::{ConfigError, DEFAULT_STORE, ServerConfig};
 pub use handle::{Login, ServerHandle, StoreHandle};
+pub use identity::Identity;
 pub use limits::Counted;
 pub use openapi::document;
 pub use problem::Problem;
+pub use rights::Right;
 pub use serve::{Reloader, Server, ServerError};

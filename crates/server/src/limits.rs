@@ -5,11 +5,17 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use crate::access::Identity;
 use crate::address::ClientAddress;
 use crate::config::LimitsConfig;
-use crate::held::LeasePlace;
+use crate::identity::Identity;
 use crate::problem::Problem;
+
+/// A lease that counts: for its client, and for the client's address if that is known. It counts
+/// until it is dropped.
+pub(crate) struct LeasePlace {
+    pub(crate) _client: Counted,
+    pub(crate) _address: Option<Counted>,
+}
 
 /// The counters behind the limits.
 pub(crate) struct Limits {

@@ -17,12 +17,13 @@ use http::StatusCode;
 use serde::Deserialize;
 use utoipa::{IntoParams, ToSchema};
 
-use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::attempt::{AcquireBody, Key, Requester, Wanted, carry_out};
+use crate::identity::Identity;
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
 use crate::problem::{Problem, ProblemBody};
+use crate::rights::Right;
 use crate::views::{
     LeaseBody, LockBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival,
 };

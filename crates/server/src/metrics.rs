@@ -11,7 +11,7 @@ use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::app::DEFAULT_STORE;
+use crate::config::DEFAULT_STORE;
 
 /// From a tenth of a millisecond to minutes.
 fn times() -> Histogram {

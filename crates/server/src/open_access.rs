@@ -4,9 +4,11 @@ use axum::extract::FromRequestParts;
 use http::HeaderMap;
 use http::request::Parts;
 
-use crate::access::{Caller, Identity, Right};
+use crate::access::Caller;
 use crate::app::App;
+use crate::identity::Identity;
 use crate::problem::Problem;
+use crate::rights::Right;
 
 /// What a request has shown about its sender, to be checked anew.
 pub(crate) struct OpenAccess {

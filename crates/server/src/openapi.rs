@@ -12,7 +12,7 @@ use utoipa::openapi::security::{Http, HttpAuthScheme, SecurityRequirement, Secur
 use utoipa::openapi::{Components, RefOr, Required};
 use utoipa::{Modify, OpenApi};
 
-use crate::{audit, events, health, locks, operators, sessions, together};
+use crate::{audit, event_stream, health, locks, operators, sessions, together};
 
 /// Locks over HTTP for programs in any language. Names in paths are percent-encoded, a slash as
 /// `%2F`. Errors are problem details (RFC 9457). Fencing tokens are numbers below 2^53.
@@ -47,7 +47,7 @@ use crate::{audit, events, health, locks, operators, sessions, together};
         sessions::open,
         sessions::heartbeat,
         sessions::close,
-        events::events,
+        event_stream::events,
         health::healthz,
         health::readyz,
         health::metrics,

@@ -8,13 +8,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::{Identity, Right};
 use crate::app::App;
 use crate::events::{Event, What};
+use crate::identity::Identity;
 use crate::input::{Body, Name};
 use crate::json::{Json, fencing_token};
 use crate::locks::DONE;
 use crate::problem::{Problem, ProblemBody};
+use crate::rights::Right;
 use crate::views::millis;
 
 /// Which grant to take away.

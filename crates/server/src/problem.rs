@@ -12,10 +12,10 @@ use http::{HeaderValue, StatusCode};
 use serde::Serialize;
 use utoipa::ToSchema;
 
-use crate::access::Right;
 use crate::json::Json;
 use crate::kind::{CertaintyWord, Kind, LostWord};
 use crate::metrics::Waited;
+use crate::rights::Right;
 use crate::views::HolderBody;
 
 /// How many seconds a client is asked to pause at most.

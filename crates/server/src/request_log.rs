@@ -14,8 +14,9 @@ use http::header::AUTHORIZATION;
 use http::{Method, Request, StatusCode};
 use parking_lot::Mutex;
 
-use crate::access::{Access, Caller, Identity};
+use crate::access::{Access, Caller};
 use crate::address::ClientAddress;
+use crate::identity::Identity;
 
 /// What the lines are filtered by.
 const TARGET: &str = "holdline::request";

@@ -7,7 +7,7 @@ use http::Uri;
 use crate::app::App;
 use crate::problem::Problem;
 use crate::shield::Shield;
-use crate::{audit, contract, events, health, locks, openapi, operators, sessions, together};
+use crate::{audit, contract, event_stream, health, locks, openapi, operators, sessions, together};
 
 /// Makes the router; `pages` are those that are served beside the API.
 pub(crate) fn router(app: &App, pages: Router) -> Router {
@@ -60,7 +60,7 @@ fn api(app: &App) -> Router {
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{session}", delete(sessions::close))
         .route("/v1/sessions/{session}/heartbeat", post(sessions::heartbeat))
-        .route("/v1/events", get(events::events))
+        .route("/v1/events", get(event_stream::events))
         .route("/v1/engine", get(contract::describe))
         .route("/v1/engine/acquire", post(contract::acquire))
         .route("/v1/engine/renew", post(contract::renew))

@@ -32,22 +32,23 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tokio_util::task::TaskTracker;
 
-use crate::access::Caller;
+use crate::access::{Access, Caller};
 use crate::address::PeerAddress;
-use crate::app::{App, DEFAULT_STORE};
+use crate::app::App;
 use crate::audit;
 use crate::certificate::Certificate;
-use crate::config::{ConfigError, ServerConfig, store_name};
+use crate::config::{ConfigError, DEFAULT_STORE, ServerConfig};
+use crate::config_check::store_name;
 use crate::grant;
 use crate::handle::ServerHandle;
 use crate::health;
+use crate::hosts::Hosts;
 use crate::limits::Counted;
 use crate::local_socket::LocalSocket;
 use crate::peer::{Peer, Socket, Stream};
 use crate::probes::Probes;
 use crate::raw_refusal::WithBodies;
 use crate::routes;
-use crate::shield::Hosts;
 use crate::tls::{Tls, certificate_of};
 
 /// How often sessions that are over are looked for.
@@ -153,7 +154,7 @@ impl Reloader {
         if tls.current().is_some() != self.tls.current().is_some() {
             return Err(ConfigError::new("TLS cannot be switched on or off while it runs"));
         }
-        let access = config.access()?;
+        let access = Access::of(&config)?;
         let hosts = Hosts::new(self.address, &config.hosts);
         // A file that was cut off, or is empty since the disk is full, must not let everybody in.
         if access.admits_anybody() && !self.app.access.read().admits_anybody() {
@@ -227,7 +228,7 @@ impl Server {
         };
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
-        let access = (config.access()?, hosts);
+        let access = (Access::of(config)?, hosts);
         let app = App::new(client, others, access, config.limits, audit_file);
         let pages = Router::new();
         let background = Vec::new();

@@ -11,13 +11,14 @@ use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
-use crate::access::{Identity, Right};
 use crate::app::App;
+use crate::identity::Identity;
 use crate::input::{Body, lease_id, lock_name};
 use crate::json::Json;
 use crate::life::MOST_LEASES;
 use crate::locks::{DONE, release_by_id};
 use crate::problem::{Problem, ProblemBody};
+use crate::rights::Right;
 use crate::views::{millis, valid_from_arrival};
 
 const SHORTEST: Duration = Duration::from_secs(1);

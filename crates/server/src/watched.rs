@@ -13,9 +13,11 @@ use holdline_core::{LockName, Snapshot};
 use serde_json::json;
 
 use crate::app::App;
-use crate::events::STILL_HERE;
 use crate::problem::Problem;
 use crate::views::LockBody;
+
+/// How often a stream without events writes a comment, so that a broken connection is noticed.
+pub(crate) const STILL_HERE: Duration = Duration::from_secs(10);
 
 /// How often the store is looked at.
 const LOOK: Duration = Duration::from_secs(1);

@@ -18,8 +18,6 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Item, UseTree, Visibility};
 
-/// Levels whose modules still form cycles. The rule covers all others.
-const NOT_YET: [&str; 1] = ["crates/server/src"];
 /// The node of the root file.
 const ROOT: &str = "crate";
 /// More re-exports than lead from one name to its item.
@@ -36,16 +34,8 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         }
         let modules = Modules::read(tree, &file.path);
         for (level, graph) in modules.levels() {
-            let says = graph.cycles();
             let place = modules.file_of(&level);
-            match NOT_YET.contains(&module_directory(place).as_str()) {
-                true if says.is_empty() => {
-                    let says = "no cycle is left: take this level off the list `NOT_YET`";
-                    found.push(Finding::whole(place, says));
-                }
-                true => {}
-                false => found.extend(says.into_iter().map(|says| Finding::whole(place, says))),
-            }
+            found.extend(graph.cycles().into_iter().map(|says| Finding::whole(place, says)));
         }
     }
     found
@@ -480,20 +470,6 @@ mod tests {
             ];
             assert_eq!(count(&bad), 1, "{back}");
         }
-    }
-
-    #[test]
-    fn a_crate_on_the_list_has_a_cycle() {
-        let root = |file| format!("{}/{file}.rs", NOT_YET[0]);
-        let lib = root("lib");
-        let a = root("a");
-        let b = root("b");
-        let lib = lib.as_str();
-        let a = a.as_str();
-        let b = b.as_str();
-        let cycle = [(lib, "mod a; mod b;"), (a, "use crate::b;"), (b, "use crate::a;")];
-        assert_eq!(found(findings, &cycle), []);
-        assert_eq!(found(findings, &cycle[..2]), [(lib.to_owned(), None)]);
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use axum::Router;
 use axum::routing::get;
+use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{FencingToken, GrantState, HolderFields, Mode};
 use maud::{Markup, html};
 
@@ -337,9 +338,9 @@ fn lease_bar(row: &Row, age: Duration) -> Markup {
     let Some((holder, _)) = row.first() else { return html! { "–" } };
     let Some(left) = holder.summary.left else { return html! { "no lease" } };
     let left = left.saturating_sub(age);
-    let lease = holder.summary.metadata.fields().lease_duration_ms.unwrap_or(30_000);
+    let stated = holder.summary.metadata.fields().lease_duration_ms;
+    let lease = stated.map_or(DEFAULT_LEASE.as_millis(), u128::from);
     let left_ms = left.as_millis();
-    let lease = u128::from(lease);
     html! {
         meter min="0" max=(lease.max(left_ms)) low=(lease / 5) value=(left_ms)
             aria-label="Lease left" {}

@@ -1,4 +1,22 @@
 //! Acquiring: a fresh request, a repeated request, and the answers for each state of the queue.
+//!
+//! ```text
+//! fresh:
+//!   obtain an etcd lease for the client and the length of the lease
+//!   one transaction: if the name has no key and this lease id no mark,
+//!     put a key below the name, in that lease
+//!                               -> granted; the token is the revision that made the key
+//!   else, if the request may queue, or its mode fits the keys that are there:
+//!     put the key, and read the queue
+//!                               -> granted or queued, by the keys before it
+//!   otherwise                   -> busy; the transaction has put nothing
+//! repeated:
+//!   the key exists              -> by the keys before it: granted or queued
+//!   no key, a mark              -> cancelled or revoked
+//!   neither                     -> unknown, or a fresh request
+//! a waiter watches the key before its own; when that is deleted, it reads the queue again
+//! a wait ends with its limit, with the caller, or with the etcd lease
+//! ```
 
 use std::sync::Arc;
 use std::time::Duration;

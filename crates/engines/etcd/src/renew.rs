@@ -117,6 +117,8 @@ impl Store {
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let id = request.lease_id;
+        // 1. Which key does the request mean? This process knows it, or finds it in the queue and
+        //    adopts it: then its session must be kept alive first.
         let (held, kv, blocked) = match (observed, held) {
             (Observed::SessionKey { kv, blocked }, Some(held)) => (held, kv, blocked),
             (Observed::Queue(queue), _) => match queue?.find(id) {
@@ -129,9 +131,11 @@ impl Store {
             },
             (Observed::SessionKey { .. }, None) => return self.missing(request, None).await,
         };
+        // 2. The key is gone, or another request has made it again (R2).
         let Some(kv) = kv.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
             return self.missing(request, Some(&held)).await;
         };
+        // 3. Does the session live (R1)? If the keepalive failed, what is left of it decides.
         let left = held.session.left(since);
         let is_over = match kept.get(&held.session.lease) {
             Some(Err(RequestError::LeaseGone)) => true,
@@ -145,9 +149,12 @@ impl Store {
         if is_over && request.purpose == Purpose::Wait {
             return self.missing(request, Some(&held)).await;
         }
+        // 4. Another key is ahead: the request still waits.
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
+        // 5. No key is ahead any more. A waiter that does not know its token yet reads the queue
+        //    (R4), which says whether it holds.
         if held.token.is_none() {
             let (queue, revision) = self.queue(&request.name, (id, &held.key)).await?;
             self.learn(&request.name, id, &queue, revision)?;
@@ -162,6 +169,7 @@ impl Store {
                 Some((_, None)) => {}
             }
         }
+        // 6. It holds: a waiter claims, a holder's grant is kept.
         match request.purpose {
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(request, hold, &held, &kv, since).await,
@@ -177,12 +185,17 @@ impl Store {
         kv: &KeyValue,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
+        // The usual case: nobody has written the key since, and the terms stay. The keepalive was
+        // the whole renewal.
         let left = held.session.left(since);
         let same = held.terms.is_some_and(|terms| needs_no_move(terms, hold));
         if kv.mod_revision == held.written && same && !left.is_zero() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
+        // Else the record is read, changed and written, unless somebody writes it meanwhile: then
+        // again.
         for _ in 0..ATTEMPTS {
+            // 1. The key must still be ours (R2).
             let found = self.client.range(key_value(held.key.clone())).await?.kvs.pop();
             let Some(kv) = found.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
                 return self.missing(request, Some(held)).await;
@@ -191,6 +204,8 @@ impl Store {
             if record.lease_id.is_some_and(|other| other != request.lease_id) {
                 return self.missing(request, Some(held)).await;
             }
+            // 2. Find the session that carries the key now, which may be another one (R3), and keep
+            //    it alive.
             let client = request.client;
             let id = request.lease_id;
             let named = (&request.name, id);
@@ -202,9 +217,11 @@ impl Store {
             if left.is_zero() {
                 return self.missing(request, Some(held)).await;
             }
+            // 3. A revocation ends the grant, whatever the session says.
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }
+            // 4. Remember what was read. If the session is as long as the terms ask, that is all.
             self.held.update(&request.name, request.lease_id, |held| {
                 held.written = kv.mod_revision;
                 held.terms = Some(record.hold);
@@ -212,6 +229,7 @@ impl Store {
             if needs_no_move(record.hold, hold) {
                 return Ok(RenewReply::Renewed { left: Some(left) });
             }
+            // 5. Move the key to a session of the new length, if it is as it was read.
             record.hold = moved(record.hold, hold);
             let key = SessionKey::of(request.client, request.lease_id, record.hold);
             let session = self.sessions.obtain(key).await?;

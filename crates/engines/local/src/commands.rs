@@ -1,5 +1,17 @@
 //! Acquire and renew inside a transaction. Besides the rules of the lock table, they check that our
 //! files exist, and keep the files of live grants.
+//!
+//! ```text
+//! acquire, one transaction of SQLite:
+//!   check that the database is the one that was opened
+//!   register this process, whose end others see by its file lock
+//!   the rules of the lock table, after the grants and waiters of dead processes were ended
+//!     -> granted, queued, busy, cancelled, revoked
+//!   a live grant: make the file whose lock keeps it
+//! a release hands the name to the first waiter and wakes its process by a datagram; the waiter
+//! claims by the same command
+//! a wait ends with its limit, with the caller, or with its process
+//! ```
 
 use std::collections::HashMap;
 

@@ -1,7 +1,7 @@
 //! The queue of one name as rows, and the source of tokens: the store of the lock table's rules.
 //!
-//! An entry's row begins with what changes and what is asked most (when it was last last_seen,
-//! whose it is, its lease id), so that a heartbeat or a sweep need not decode the rest.
+//! An entry's row begins with what changes and what is asked most (when it was last seen, its
+//! client, its lease id), so that a heartbeat or a sweep need not decode the rest.
 //!
 //! *Index rows*, one for 64 places, find the place of a lease id: they contain the first bytes of
 //! the lease ids. A removed entry stays in them; each hit is checked against the entry itself. So a

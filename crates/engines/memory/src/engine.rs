@@ -1,4 +1,10 @@
 //! The engine: each command is one step of the lock table under one mutex.
+//!
+//! ```text
+//! acquire: under the mutex of the name's shard, the rules of holdline_core::table
+//!   -> granted, queued, busy, cancelled, revoked
+//! a release hands the name to the first waiter and wakes it, which claims by the same call
+//! ```
 
 use std::collections::hash_map::Entry;
 use std::convert::Infallible;

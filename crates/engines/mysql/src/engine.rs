@@ -1,4 +1,16 @@
 //! The engine: each command calls one procedure, which is one step of the lock table.
+//!
+//! ```text
+//! acquire:
+//!   create the tables and procedures if they are missing
+//!   if the request may queue: open this process's inbox first
+//!   one short statement: nobody holds and nobody waits -> granted
+//!   otherwise CALL acquire, one transaction under a lock of the name's row:
+//!     the rules of the lock table -> granted, queued, busy, cancelled, revoked
+//! a release hands the name to the first waiter in its own transaction, writes to its inbox,
+//! and ends the sleep of its process's second connection; the waiter claims by the same call
+//! a wait ends with its limit, with the caller, or when its heartbeats stop
+//! ```
 
 use std::fmt;
 use std::iter;

@@ -207,7 +207,7 @@ mod tests {
         let made = names.procedures();
         let mut reply: Vec<&str> = made
             .iter()
-            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_8(").next())
+            .filter_map(|text| text.split("create procedure my_").nth(1)?.split("_9(").next())
             .collect();
         let mut known = PROCEDURES.to_vec();
         reply.sort_unstable();
@@ -219,7 +219,7 @@ mod tests {
     #[test]
     fn a_call_needs_no_quotes() {
         let text = Names::new("p_").call("release", &[Value::Bytes(b"a'b"), Value::Number(-1)]);
-        assert_eq!(text, "call p_release_8(x'612762',-1)");
+        assert_eq!(text, "call p_release_9(x'612762',-1)");
         assert_eq!(inbox_lock(0xab), "holdline_00000000000000ab");
     }
 }

@@ -1,4 +1,16 @@
 //! The engine: each command is one statement, which is one step of the lock table.
+//!
+//! ```text
+//! acquire:
+//!   create the tables and functions if they are missing
+//!   if the request may queue: LISTEN for this process's inbox first
+//!   grant_free_1, one short statement: nobody holds and nobody waits -> granted
+//!   otherwise acquire_1, one transaction under a lock of the name's row:
+//!     the rules of the lock table -> granted, queued, busy, cancelled, revoked
+//! a release hands the name to the first waiter in its own transaction; NOTIFY leaves with the
+//! commit; the waiter claims by the same call
+//! a wait ends with its limit, with the caller, or when its heartbeats stop
+//! ```
 
 use std::fmt;
 use std::sync::Arc;

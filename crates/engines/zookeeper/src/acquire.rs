@@ -1,5 +1,21 @@
 //! Acquiring: a fresh request, a repeated request, and a request whose answer was lost.
 //!
+//! ```text
+//! fresh:
+//!   obtain a session whose timeout is the lease
+//!   a read has shown that the name allows it: no freeze, no foreign node, room in the queue
+//!   create an ephemeral sequential node; on the same connection, read the queue behind it
+//!   no node before it           -> granted once a majority has proven the session
+//!   may not queue               -> delete the node, busy
+//!   otherwise                   -> queued, behind the nodes before it
+//! repeated:
+//!   the node exists             -> by the nodes before it: granted or queued
+//!   its answer was lost         -> search for it by the lease id in its name
+//!   it is gone                  -> cancelled, revoked or unknown
+//! a waiter watches the node before its own; when that is deleted, it reads the queue again
+//! a wait ends with its limit, with the caller, or with the session
+//! ```
+//!
 //! - A1: no node is created before a read has shown that the name allows it, either now or a short
 //!   while ago (`name_cache`). The read after the creation shows what has changed in between; then
 //!   the node is deleted again.

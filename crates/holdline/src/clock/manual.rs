@@ -14,7 +14,7 @@ use super::sleepers::{Sleep, Sleepers};
 
 /// A clock that moves only when a test advances it. Clones show the same time.
 ///
-/// ManualState one to the memory engine and to the client, and lease ends are instant:
+/// Give one to the memory engine and to the client, and lease ends are instant:
 ///
 /// ```
 /// # #[tokio::main(flavor = "current_thread")]

@@ -1,4 +1,4 @@
-//! QueuedAttempt: the queue, its heartbeat, limits, and engines without a queue.
+//! Waiting: the queue, its heartbeat, limits, and engines without a queue.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -56,8 +56,8 @@ async fn half_made_tables_are_completed() {
         "drop table holdline_waiters",
         "delete from holdline_about",
         "drop table holdline_about",
-        "drop procedure holdline_settle_8",
-        "drop procedure holdline_acquire_8",
+        "drop procedure holdline_settle_9",
+        "drop procedure holdline_acquire_9",
     ] {
         server.sql(statement);
         let engine = engine(&server).await;
@@ -74,7 +74,7 @@ async fn foreign_tables_are_reported_and_left() {
     for (prefix, statement, says) in [
         ("t_", "create table t_heads (a int) engine = InnoDB", "table `t_heads` is not ours"),
         ("v_", "create view v_about as select 1 as format", "table `v_about` is not ours"),
-        ("p_", "create procedure p_renew_8() select 1", "procedure `p_renew_8` is not ours"),
+        ("p_", "create procedure p_renew_9() select 1", "procedure `p_renew_9` is not ours"),
         (
             "m_",
             "create table m_marks (a int) engine = MyISAM comment = 'Holdline: lease ids'",
@@ -99,8 +99,8 @@ async fn a_newer_format_is_refused_and_another_revision_is_worked_beside() {
     take(&engine, &held).await;
     // As another version would make them, with a revision of its own.
     server.sql(
-        "create procedure holdline_acquire_9() sql security invoker \
-         comment 'Holdline: revision 9' select 1",
+        "create procedure holdline_acquire_99() sql security invoker \
+         comment 'Holdline: revision 99' select 1",
     );
     renew(&engine, &held, Purpose::Keep(HOLD)).await.expect("renewed");
     let_go(&self::engine(&server).await, &held).await;

@@ -165,8 +165,8 @@ async fn a_hand_off_succeeds_without_room_for_one_more_wake_up() {
     queue(&engine, &next).await;
     let handed = server.sql(
         "set @handed = 0, @to_wake = repeat('x', 1024); \
-         call holdline_clear_holder_8('a', 0); \
-         call holdline_hand_over_8('a', \
+         call holdline_clear_holder_9('a', 0); \
+         call holdline_hand_over_9('a', \
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @to_wake); \
          select @handed",
     );

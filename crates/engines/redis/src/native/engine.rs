@@ -1,4 +1,23 @@
 //! The engine: each command is one script, which is one step of the lock table.
+//!
+//! ```text
+//! acquire:
+//!   with Sentinels: wait for a master that may grant
+//!   if the request may queue: subscribe this process's inbox first
+//!   run acquire.lua, one atomic step:
+//!     end what is over; hand a free name to the first waiter        (settle)
+//!     the lease id holds              -> granted, with the same token
+//!     it was handed the name          -> granted: this is the claim
+//!     it waits                        -> queued: this is its heartbeat
+//!     it was released or revoked      -> cancelled, revoked
+//!     the name is free, nobody waits  -> draw a token from the counter, granted
+//!     the request may not queue       -> busy
+//!     otherwise                       -> append it to the queue, queued
+//!   replicas=: WAIT until enough replicas have the grant
+//! a release, or the end of a lease that somebody notices, hands the name to the first waiter
+//! and publishes to its inbox; the waiter claims by the same call
+//! a wait ends with its limit, with the caller, or when its heartbeats stop
+//! ```
 
 use std::fmt;
 use std::iter;

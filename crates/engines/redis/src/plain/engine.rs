@@ -1,4 +1,12 @@
 //! The engine of the plain dialect.
+//!
+//! ```text
+//! acquire, with fencing:      one script: is the key free? draw a token; SET key value PX lease
+//! acquire, with fencing=off:  SET key value NX PX lease
+//!                             held: look whose it is, since a repeated request may hold it
+//! there is no queue and no message: a waiter asks again after a pause, or when the key's time
+//! is over
+//! ```
 
 use std::fmt;
 use std::pin::Pin;

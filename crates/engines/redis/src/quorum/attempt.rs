@@ -1,6 +1,18 @@
 //! One attempt at a name: asks all nodes that vote at once, and decides as soon as a majority has
 //! granted or no longer can. The [`Ballot`] decides; this module sends and receives its messages.
 //!
+//! ```text
+//! acquire:
+//!   take the current view of the set: its configuration, and which nodes vote
+//!   propose a token: the nodes' clock, or one more than the largest known token
+//!   ask every voting node at once, each with the run and the configuration that it must have
+//!   a majority granted -> the token is the largest that they counted to; if they differ, it is
+//!                         written back to a majority; granted if lease is left
+//!   too few can grant  -> undo on every node that may have granted; busy, or no quorum
+//!   a node has another configuration -> refresh the view; the caller asks once more
+//! a release publishes on the nodes; the waiters of one process ask one after the other
+//! ```
+//!
 //! - Invariant A1: a lost attempt is undone on every node that may have granted the name, behind
 //!   the request. If the node had answered, the attempt ends only after the node has confirmed the
 //!   undo. If not, a tombstone rejects the request when it arrives.

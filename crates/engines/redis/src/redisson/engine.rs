@@ -1,4 +1,15 @@
 //! The engine of the Redisson dialect, on one server, with Sentinels and on a cluster.
+//!
+//! ```text
+//! acquire:
+//!   remember what the channel of the name has published so far
+//!   run the script of the object's kind, one atomic step:
+//!     free, or held by this owner     -> granted; RFencedLock and ours draw a token
+//!     fair: not the first             -> its place in Redisson's list of waiters
+//!     otherwise                       -> busy, with the time that the holder has left
+//!   wait for the channel's next message, if none came since the first line, or for that time
+//! a message is a hint: its waiter asks again; unordered unless the lock is fair
+//! ```
 
 use std::fmt;
 use std::sync::Arc;

@@ -20,7 +20,7 @@ use crate::recorder::Recorder;
 
 /// How long to wait for what must happen: far longer than it takes, and far shorter than the
 /// lease that nothing outlives, so that what only the end of such a lease brings about fails.
-const DEADLINE: Duration = Duration::from_secs(30);
+const DEADLINE: Duration = Duration::from_secs(120);
 
 /// The environment of one case: a name, a file, and the messages of all its workers.
 pub(super) struct Stage {

@@ -6,8 +6,9 @@
 //!   is short: a server that continues after the client is gone runs only what it reads at once,
 //!   16 KiB, because it fails to write the replies. So an undo is not repeated behind itself.
 //! - Invariant U2: a caller gets its answer once a majority has decided. Undos that other nodes
-//!   have yet to receive are counted in [`BackgroundUndos`], and [`flush`] waits for the nodes that
-//!   answer.
+//!   have yet to receive are counted in
+//!   [`BackgroundUndos`](super::in_progress::BackgroundUndos), and [`flush`] waits for the nodes
+//!   that answer.
 //! - Invariant U3: an undo leaves a tombstone unless no request under the id can arrive after it.
 //!   That is so if the node has answered, or if the undo follows the request on the same
 //!   connection ([`Progress`]).

@@ -96,7 +96,7 @@ impl Limits {
 
     /// Counts one more event stream of a client.
     pub(crate) fn stream(&self, client: &str) -> Result<Counted, Problem> {
-        let of_all = Limit {
+        let total = Limit {
             most: self.config.event_streams,
             what: "event streams",
             fix: "close some, or raise `event_streams` in `[server.limits]` of the server, and \
@@ -109,8 +109,8 @@ impl Limits {
                   server, and restart it",
         };
         let counted = self.streams.add(client, of_client)?;
-        if self.streams.0.lock().all > of_all.most {
-            return Err(of_all.problem());
+        if self.streams.0.lock().all > total.most {
+            return Err(total.problem());
         }
         Ok(counted)
     }

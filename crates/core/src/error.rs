@@ -375,6 +375,25 @@ mod tests {
     use super::*;
     use crate::{FencingToken, LeaseId, Metadata, Mode};
 
+    /// The pages on JSON, metrics and Python list these words.
+    #[test]
+    fn each_loss_has_a_word_of_its_own() {
+        let text = String::new;
+        let losses = [
+            LostReason::Expired,
+            LostReason::MaxHold,
+            LostReason::RanOut,
+            LostReason::Missing,
+            LostReason::Revoked(text()),
+            LostReason::StoreGone(text()),
+            LostReason::Released,
+        ];
+        let words = losses.map(|loss| loss.word());
+        let listed =
+            ["expired", "max_hold", "ran_out", "missing", "revoked", "store_gone", "released"];
+        assert_eq!(words, listed);
+    }
+
     fn holder() -> HolderSummary {
         HolderSummary {
             lease_id: LeaseId::from_bytes([0xab; 16]).short(),

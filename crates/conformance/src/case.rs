@@ -4,8 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use holdline_core::{
-    AuditCommand, AuditRecord, AuditTrail, Capabilities, ErrorKind, Hold, LockError, Mode,
-    Operation, Operator,
+    AuditRecord, AuditTrail, Capabilities, ErrorKind, Hold, LockError, Mode, Operation, Operator,
 };
 
 use crate::bench::Bench;
@@ -229,16 +228,15 @@ impl Feature {
             }
             Feature::Latch => {
                 let command = holdline_core::LatchCommand::Count;
-                bench.operate(Operation::Latch { name: name.clone(), command }).await.err()
+                bench.clients()[0].engine.latch(&name, command).await.err()
             }
             Feature::Counting => {
                 let command = holdline_core::CountingCommand::Available;
-                bench.operate(Operation::Counting { name: name.clone(), command }).await.err()
+                bench.clients()[0].engine.counting(&name, command).await.err()
             }
             Feature::Audit => {
-                let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
-                let append = AuditCommand::Append { at_ms: 0, record };
-                bench.operate(Operation::Audit(append)).await.err()
+                let record = AuditRecord::new("freeze", &Operator::default());
+                bench.clients()[0].engine.append_audit(0, &record).await.err()
             }
             Feature::List => bench.clients()[0].engine.list(&Default::default()).await.err(),
         };

@@ -9,8 +9,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use holdline_core::hints::Watches;
 use holdline_core::table::{Command, LockState, MemoryStore, Reply, Table, WakeUp};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    Clock, CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
@@ -215,15 +216,37 @@ impl Engine for TableEngine {
             | Operation::RevokeHolder { name, .. }
             | Operation::RemoveWaiter { name, .. }
             | Operation::Freeze { name, .. }
-            | Operation::Unfreeze { name }
-            | Operation::Latch { name, .. }
-            | Operation::Counting { name, .. } => name,
-            Operation::RaiseFence { .. } | Operation::Audit(_) => &everywhere,
+            | Operation::Unfreeze { name } => name,
+            Operation::RaiseFence { .. } => &everywhere,
         };
         match self.apply(name, &Command::Operate(operation.clone())) {
             Reply::Operate(answer) => Answer::ready(answer),
             other => unreachable!("an operation was answered by {other:?}"),
         }
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        _: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        Answer::ready(Err(self.0.profile.lacks("latches").with_name(name)))
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        _: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        Answer::ready(Err(self.0.profile.lacks_counting().with_name(name)))
+    }
+
+    fn append_audit<'a>(&'a self, _: u64, _: &'a AuditRecord) -> Answer<'a, Result<(), LockError>> {
+        Answer::ready(Err(self.0.profile.lacks_audit()))
+    }
+
+    fn read_audit<'a>(&'a self, _: &'a AuditRequest) -> Answer<'a, Result<AuditPage, LockError>> {
+        Answer::ready(Err(self.0.profile.lacks_audit()))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

@@ -144,6 +144,23 @@ impl AuditRecord {
         AuditRecord { outcome, detail: cut(&detail.to_string(), MAX_DETAIL_BYTES), ..self }
     }
 
+    /// Checks what no store need be asked for before the record is appended.
+    ///
+    /// # Errors
+    /// `Unsupported` where the engine does not append, `Invalid` for a record that is too long.
+    pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
+        match capabilities.audit {
+            AuditTrail::None => Err(capabilities.lacks_audit()),
+            AuditTrail::Server => Err(capabilities
+                .lacks("records of its clients: the server records what it is asked to do")),
+            AuditTrail::Store if self.to_encoded().len() > MAX_RECORD_BYTES => {
+                let message = format_args!("may have {MAX_RECORD_BYTES} bytes");
+                Err(LockError::invalid(capabilities.engine, "record", message))
+            }
+            AuditTrail::Store => Ok(()),
+        }
+    }
+
     /// Encodes the record, for a store to keep: one JSON object.
     pub fn to_encoded(&self) -> String {
         // Strings and numbers always encode; an empty record is shown as unreadable.
@@ -268,6 +285,17 @@ impl AuditPage {
 }
 
 impl AuditRequest {
+    /// Checks what no store need be asked for.
+    ///
+    /// # Errors
+    /// `Unsupported` where the engine has no trail.
+    pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
+        match capabilities.audit {
+            AuditTrail::None => Err(capabilities.lacks_audit()),
+            AuditTrail::Server | AuditTrail::Store => Ok(()),
+        }
+    }
+
     /// Returns how many records a page may have.
     pub fn limit(&self) -> usize {
         self.limit.clamp(1, MAX_PAGE)
@@ -276,41 +304,6 @@ impl AuditRequest {
     /// Returns whether a record is one that the request is for, apart from the limit.
     pub fn covers(&self, id: AuditId) -> bool {
         id.at_ms >= self.since_ms && self.before.is_none_or(|before| id.number < before.number)
-    }
-}
-
-/// A command to the audit trail of a store.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum AuditCommand {
-    /// Appends a record.
-    Append {
-        /// The time of the caller, in Unix milliseconds. A store that has a clock uses its own.
-        at_ms: u64,
-        /// The record.
-        record: Box<AuditRecord>,
-    },
-    /// Returns a page of records.
-    Read(AuditRequest),
-}
-
-impl AuditCommand {
-    /// Checks what no store need be asked for.
-    ///
-    /// # Errors
-    /// `Unsupported` where the engine keeps no trail, `Invalid` for a record that is too long.
-    pub(crate) fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
-        match (self, capabilities.audit) {
-            (_, AuditTrail::None) => Err(capabilities.lacks_audit()),
-            (AuditCommand::Append { .. }, AuditTrail::Server) => Err(capabilities
-                .lacks("records of its clients: the server records what it is asked to do")),
-            (AuditCommand::Append { record, .. }, AuditTrail::Store)
-                if record.to_encoded().len() > MAX_RECORD_BYTES =>
-            {
-                let message = format_args!("may have {MAX_RECORD_BYTES} bytes");
-                Err(LockError::invalid(capabilities.engine, "record", message))
-            }
-            _ => Ok(()),
-        }
     }
 }
 
@@ -323,8 +316,8 @@ pub fn cut(text: &str, bytes: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::contract::{Operation, OperationReply};
     use crate::error::ErrorKind;
+    use crate::operation::{Operation, OperationReply};
 
     fn revoke(reason: &str) -> Operation {
         Operation::Revoke {
@@ -342,7 +335,7 @@ mod tests {
         let kind = ErrorKind::Unavailable { message: long.clone() };
         let error = LockError::new("e", kind, Certainty::Unknown);
         let name = LockName::new("\"".repeat(512)).expect("good");
-        let record = revoke(&long).audit_record(&operator, &Err(error)).expect("a record");
+        let record = revoke(&long).audit_record(&operator, &Err(error));
         let record = AuditRecord { name: Some(name), ..record };
         let text = record.to_encoded();
         assert!(text.len() <= MAX_RECORD_BYTES, "{}", text.len());
@@ -364,7 +357,6 @@ mod tests {
             (error(Certainty::Applied), AuditOutcome::Done),
         ] {
             let record = revoke("why").audit_record(&Operator::default(), &reply);
-            let record = record.expect("a record");
             assert_eq!((record.outcome, record.detail.is_empty()), (outcome, reply.is_ok()));
             assert_eq!(serde_json::to_value(outcome).expect("JSON"), outcome.word());
         }
@@ -391,17 +383,16 @@ mod tests {
     #[test]
     fn a_store_without_a_trail_refuses_it_and_a_server_refuses_records_only() {
         let mut capabilities = Capabilities::reference("e", "test");
-        let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
-        let append = AuditCommand::Append { at_ms: 0, record };
-        let read = AuditCommand::Read(AuditRequest::default());
+        let append = AuditRecord::new("freeze", &Operator::default());
+        let read = AuditRequest::default();
         for (audit, appends, reads) in [
             (AuditTrail::None, false, false),
             (AuditTrail::Server, false, true),
             (AuditTrail::Store, true, true),
         ] {
             capabilities.audit = audit;
-            let is = |command: &AuditCommand| command.check(&capabilities).is_ok();
-            assert_eq!((is(&append), is(&read)), (appends, reads), "{audit:?}");
+            assert_eq!(append.check(&capabilities).is_ok(), appends, "{audit:?}");
+            assert_eq!(read.check(&capabilities).is_ok(), reads, "{audit:?}");
         }
     }
 }

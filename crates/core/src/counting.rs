@@ -64,7 +64,7 @@ impl CountingCommand {
     /// # Errors
     /// `Unsupported` where the engine has no counting semaphores, `Invalid` for a number or a
     /// duration out of range.
-    pub(crate) fn check(self, capabilities: &Capabilities) -> Result<(), LockError> {
+    pub fn check(self, capabilities: &Capabilities) -> Result<(), LockError> {
         if !capabilities.counting {
             return Err(capabilities.lacks_counting());
         }

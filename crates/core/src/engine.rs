@@ -1,7 +1,7 @@
 //! The contract between the library and an engine.
 //!
-//! Nine methods, object-safe, without default bodies: a layer that forgets to forward one does
-//! not compile. Why these nine, and how each maps onto each store, is in
+//! Object-safe, without default bodies: a layer that forgets to forward one does
+//! not compile. Why these methods, and how each maps onto each store, is in
 //! `docs/decisions/0001-engine-contract.md`.
 //!
 //! Rules for engines:
@@ -23,14 +23,17 @@ use std::task::{Context, Poll};
 
 use futures_core::Stream;
 
+use crate::audit::{AuditPage, AuditRecord, AuditRequest};
 use crate::capabilities::Capabilities;
 use crate::contract::{
-    AcquireReply, AcquireRequest, Hint, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Hint, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
+use crate::counting::{CountingCommand, CountingReply};
 use crate::error::LockError;
+use crate::latch::{LatchCommand, LatchReply};
 use crate::lease_id::LeaseId;
 use crate::name::LockName;
+use crate::operation::{Operation, OperationReply};
 use crate::snapshot::{ListPage, ListRequest, Snapshot};
 
 /// A store of locks, as the library sees it.
@@ -75,6 +78,34 @@ pub trait Engine: Send + Sync + 'static {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>>;
+
+    /// Sends a command to the count-down latch of this name, which is no lock.
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>>;
+
+    /// Sends a command to the counting semaphore of this name, which is no lock and has no leases.
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>>;
+
+    /// Appends a record to the audit trail of the store. `at_ms` is the time of the caller, in Unix
+    /// milliseconds; a store that has a clock uses its own.
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>>;
+
+    /// Returns a page of the audit trail of the store.
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>>;
 
     /// Waits, for a short time at most, until requests that earlier commands left unsent have
     /// reached every node that answers. Ready at once for engines that leave none. Called before a

@@ -36,7 +36,7 @@ impl LatchCommand {
     ///
     /// # Errors
     /// `Unsupported` where the engine has no latches, `Invalid` for a count that is out of range.
-    pub(crate) fn check(self, capabilities: &Capabilities) -> Result<(), LockError> {
+    pub fn check(self, capabilities: &Capabilities) -> Result<(), LockError> {
         if !capabilities.latch {
             return Err(capabilities.lacks("latches"));
         }

@@ -8,7 +8,7 @@
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`quorum`] | the rules of exclusion over several nodes that do not talk to each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
-//! | [`audit`] | what operators did |
+//! | [`operation`], [`audit`] | what operators do, and what they did |
 //! | [`verbs`] | what every engine does around each command |
 //! | [`hints`] | how an engine notifies the watches of a lease id |
 //! | [`quorum_health`] | how the engine of a quorum reports the state of its nodes |
@@ -36,6 +36,7 @@ pub mod mode;
 pub mod moment;
 pub mod name;
 mod nearest;
+pub mod operation;
 mod percent;
 pub mod quorum;
 pub mod quorum_health;
@@ -50,14 +51,14 @@ pub mod validity;
 pub mod verbs;
 
 pub use audit::{
-    AuditCommand, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, Operator,
+    AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, Operator,
 };
 pub use backoff::Backoff;
 pub use capabilities::{AuditTrail, Capabilities, ClockKind, Expiry, HandOff, LeaseRange};
 pub use checkup::{Checkup, Finding, Health};
 pub use contract::{
-    AcquireReply, AcquireRequest, Anchor, Ending, Hint, Operation, OperationReply, Purpose,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Anchor, Ending, Hint, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
 };
 pub use contract_times::ContractTimes;
 pub use counting::{CountingCommand, CountingReply};
@@ -73,6 +74,7 @@ pub use mode::{LockKind, Mode, PermitsError};
 pub use moment::{Clock, Moment};
 pub use name::{LockName, NameError};
 pub use nearest::nearest;
+pub use operation::{Operation, OperationReply};
 pub use percent::percent_decode;
 pub use quorum_health::{HealthFeed, NodeHealth, QuorumHealth};
 pub use record::{Marks, Record};

@@ -4,18 +4,22 @@
 //! An engine that answers by futures implements [`Verbs`], and is an [`Engine`] by that. An engine
 //! that can answer at once, without an allocation, implements `Engine` directly.
 
+use std::future::ready;
 use std::iter;
 
+use crate::audit::{AuditPage, AuditRecord, AuditRequest};
 use crate::capabilities::Capabilities;
 use crate::contract::{
-    AcquireReply, AcquireRequest, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
+use crate::counting::{CountingCommand, CountingReply};
 use crate::engine::{Answer, Engine, Hints};
 use crate::error::{Certainty, ErrorKind, LockError};
+use crate::latch::{LatchCommand, LatchReply};
 use crate::lease_id::LeaseId;
 use crate::mode::Mode;
 use crate::name::LockName;
+use crate::operation::{Operation, OperationReply};
 use crate::snapshot::{ListPage, ListRequest, Snapshot};
 
 /// The commands of an engine. Each request fits the capabilities. Rules, errors and cancel safety
@@ -67,10 +71,45 @@ pub trait Verbs: Send + Sync + 'static {
         operation: &Operation,
     ) -> impl Future<Output = Result<OperationReply, LockError>> + Send;
 
+    /// Sends a command to a latch; asked only if `capabilities` has `latch`.
+    fn latch(
+        &self,
+        _name: &LockName,
+        _command: LatchCommand,
+    ) -> impl Future<Output = Result<LatchReply, LockError>> + Send {
+        ready(Err(self.capabilities().lacks("latches")))
+    }
+
+    /// Sends a command to a counting semaphore; asked only if `capabilities` has `counting`.
+    fn counting(
+        &self,
+        _name: &LockName,
+        _command: CountingCommand,
+    ) -> impl Future<Output = Result<CountingReply, LockError>> + Send {
+        ready(Err(self.capabilities().lacks_counting()))
+    }
+
+    /// Appends a record; asked only if `capabilities` has the audit trail of a store. The store's
+    /// clock says when.
+    fn append_audit(
+        &self,
+        _record: &AuditRecord,
+    ) -> impl Future<Output = Result<(), LockError>> + Send {
+        ready(Err(self.capabilities().lacks_audit()))
+    }
+
+    /// Returns a page of the audit trail; asked only if `capabilities` has one.
+    fn read_audit(
+        &self,
+        _request: &AuditRequest,
+    ) -> impl Future<Output = Result<AuditPage, LockError>> + Send {
+        ready(Err(self.capabilities().lacks_audit()))
+    }
+
     /// Delivers requests that earlier commands left unsent. Does nothing, unless the engine replies
     /// before it has asked all nodes of its store.
     fn flush(&self) -> impl Future<Output = ()> + Send {
-        std::future::ready(())
+        ready(())
     }
 }
 
@@ -138,6 +177,49 @@ impl<V: Verbs> Engine for V {
             return Answer::ready(named(Err(error), operation.name()));
         }
         Answer::later(async { named(Verbs::operate(self, operation).await, operation.name()) })
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        if let Err(error) = command.check(Verbs::capabilities(self)) {
+            return Answer::ready(Err(error.with_name(name)));
+        }
+        Answer::later(async move { about(Verbs::latch(self, name, command).await, name) })
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        if let Err(error) = command.check(Verbs::capabilities(self)) {
+            return Answer::ready(Err(error.with_name(name)));
+        }
+        Answer::later(async move { about(Verbs::counting(self, name, command).await, name) })
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        _: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        if let Err(error) = record.check(Verbs::capabilities(self)) {
+            return Answer::ready(Err(error));
+        }
+        Answer::later(Verbs::append_audit(self, record))
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        if let Err(error) = request.check(Verbs::capabilities(self)) {
+            return Answer::ready(Err(error));
+        }
+        Answer::later(Verbs::read_audit(self, request))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

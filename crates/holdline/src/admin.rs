@@ -38,8 +38,7 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use holdline_core::{
-    AuditCommand, AuditEntry, AuditPage, AuditRecord, AuditRequest, Certainty, ClientId, Engine,
-    ErrorKind, LockError, LockName,
+    AuditEntry, AuditPage, AuditRecord, AuditRequest, ClientId, Engine, LockError, LockName,
 };
 pub use holdline_core::{
     Escaped, FreezeView, GrantState, HolderFields, HolderView, ListPage, ListRequest, Operation,
@@ -109,9 +108,9 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     /// Dropping the future loses the answer: the record may be appended.
     pub async fn append_audit(self, record: AuditRecord) -> Result<(), LockError> {
-        let record = Box::new(record);
-        let command = AuditCommand::Append { at_ms: unix_ms(SystemTime::now()), record };
-        self.operate(&Operation::Audit(command)).await.map(drop)
+        let shared = &self.core.shared;
+        let now = unix_ms(SystemTime::now());
+        shared.answer(shared.engine.append_audit(now, &record)).await
     }
 
     /// Returns the newest records of the audit trail that `wanted` accepts, the newest first. It
@@ -127,11 +126,12 @@ impl<'a> Admin<'a> {
         request: &AuditRequest,
         wanted: impl Fn(&AuditEntry) -> bool,
     ) -> Result<AuditPage, LockError> {
+        let shared = &self.core.shared;
         let limit = request.limit;
         let mut next = *request;
         let mut found = AuditPage::default();
         loop {
-            let page = self.audit_page(next).await?;
+            let page = shared.answer(shared.engine.read_audit(&next)).await?;
             for entry in page.entries.into_iter().filter(&wanted) {
                 if found.entries.len() == limit {
                     found.before = found.entries.last().map(|last| last.id);
@@ -142,17 +142,6 @@ impl<'a> Admin<'a> {
             match page.before {
                 Some(before) if next.before != Some(before) => next.before = Some(before),
                 _ => return Ok(found),
-            }
-        }
-    }
-
-    async fn audit_page(self, request: AuditRequest) -> Result<AuditPage, LockError> {
-        match self.operate(&Operation::Audit(AuditCommand::Read(request))).await? {
-            OperationReply::Audit(page) => Ok(page),
-            _ => {
-                let message = "a command to the audit trail had another reply".to_owned();
-                let kind = ErrorKind::Protocol { message };
-                Err(self.core.shared.error(kind, Certainty::NotApplied))
             }
         }
     }

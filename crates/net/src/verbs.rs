@@ -5,10 +5,11 @@
 ///
 /// The engine's first field gives access to `store`, an `Arc` of the type that has the verbs as
 /// methods, and to `executor`, the [`Executor`](crate::executor::Executor) where they run.
-/// Dropping the future of a verb does not stop its task.
+/// Dropping the future of a verb does not stop its task. In braces the engine adds the verbs that
+/// not all have, such as `latch`.
 #[macro_export]
 macro_rules! verbs_as_tasks {
-    ($engine:ident) => {
+    ($engine:ident $({ $($more:tt)* })?) => {
         const _: () = {
             use ::holdline_core::*;
             use ::std::result::Result;
@@ -69,6 +70,8 @@ macro_rules! verbs_as_tasks {
                     let (store, operation) = (self.0.store.clone(), operation.clone());
                     self.0.executor.run(async move { store.operate(&operation).await }).await?
                 }
+
+                $($($more)*)?
             }
 
             impl ::std::fmt::Debug for $engine {

@@ -15,12 +15,13 @@ use futures_util::{StreamExt, stream};
 use holdline_core::counting::CountingCommand;
 use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, AuditCommand, Hints, Hold, ListRequest, LockError, Operation, OperationReply,
-    Purpose, ReleaseReply, RenewReply, RenewRequest,
+    AcquireReply, Hints, Hold, ListRequest, LockError, Operation, OperationReply, Purpose,
+    ReleaseReply, RenewReply, RenewRequest,
 };
 use holdline_http::wire::{
-    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,
-    Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
+    Acquire, Acquired, Batch, Command, Description, Failure, Inspect, List, Operate, Operated,
+    Outcome, Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch,
+    hint_byte,
 };
 use sha2::{Digest, Sha256};
 
@@ -183,13 +184,33 @@ pub(crate) async fn operate(
     identity: Identity,
     Body(body): Body<Operate>,
 ) -> Answer<Operated> {
-    let operation = Operation::from(body);
-    let event = match &operation {
-        Operation::Audit(AuditCommand::Read(request)) => {
-            let page = app.audit(&identity, request, |_| true).await?;
-            return answer(Ok(OperationReply::Audit(page)));
+    let operation = match Command::from(body) {
+        Command::Operation(operation) => operation,
+        Command::Latch(name, command) => {
+            let right = match command {
+                LatchCommand::Count => Right::View,
+                LatchCommand::Set(_) | LatchCommand::CountDown(_) => Right::Lock,
+            };
+            identity.may_on(right, name.as_str())?;
+            return answer(app.engine().latch(&name, command).await);
         }
-        Operation::RaiseFence { .. } | Operation::Audit(AuditCommand::Append { .. }) => {
+        Command::Counting(name, command) => {
+            let right = match command {
+                CountingCommand::Available | CountingCommand::Await { .. } => Right::View,
+                CountingCommand::Set(_)
+                | CountingCommand::Acquire(_)
+                | CountingCommand::Release(_)
+                | CountingCommand::Drain => Right::Lock,
+            };
+            identity.may_on(right, name.as_str())?;
+            return answer(app.engine().counting(&name, command).await);
+        }
+        Command::AuditRead(request) => {
+            return answer(Ok(app.audit(&identity, &request, |_| true).await?));
+        }
+    };
+    let event = match &operation {
+        Operation::RaiseFence { .. } => {
             identity.may_on(Right::Admin, "")?;
             None
         }
@@ -212,18 +233,6 @@ pub(crate) async fn operate(
         Operation::Unfreeze { name } => {
             identity.may_on(Right::Operate, name.as_str())?;
             Some(Event::of(What::Unfrozen, name))
-        }
-        Operation::Latch { name, command: LatchCommand::Count }
-        | Operation::Counting {
-            name,
-            command: CountingCommand::Available | CountingCommand::Await { .. },
-        } => {
-            identity.may_on(Right::View, name.as_str())?;
-            None
-        }
-        Operation::Latch { name, .. } | Operation::Counting { name, .. } => {
-            identity.may_on(Right::Lock, name.as_str())?;
-            None
         }
     };
     let reply = app.operate(&identity, operation.clone()).await;

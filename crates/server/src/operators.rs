@@ -87,12 +87,7 @@ impl App {
             OperationReply::Notified { left } => {
                 RevokedBody { ended: false, left_ms: left.map(millis) }
             }
-            OperationReply::NothingThere
-            | OperationReply::Latch(_)
-            | OperationReply::Counting(_)
-            | OperationReply::Audit(_) => {
-                return Err(Problem::stale_token());
-            }
+            OperationReply::NothingThere => return Err(Problem::stale_token()),
         };
         let event = Event::of(What::Revoked, name).by(identity);
         self.events.publish(event.token(token).reason(&reason));

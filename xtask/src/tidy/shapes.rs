@@ -1,7 +1,7 @@
 //! The engine contract and option structs stay small.
 //!
-//! A default body in the contract would let a layer forget to forward a method; the tenth method
-//! or the ninth field is where a new idea hides in an old name.
+//! A default body in the contract would let a layer forget to forward a method; one method
+//! or field too many is where a new idea hides in an old name.
 
 use super::Finding;
 use crate::tree::{SourceFile, Tree};
@@ -9,7 +9,7 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 
 const CORE: &str = "crates/core/src/";
-const METHODS: usize = 9;
+const METHODS: usize = 13;
 const FIELDS: usize = 8;
 
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
@@ -80,8 +80,8 @@ mod tests {
     const ENGINE: &str = "crates/core/src/engine.rs";
 
     #[test]
-    fn nine_methods_and_eight_fields_are_accepted() {
-        let methods: String = (0..9).map(|n| format!("fn m{n}(&self);")).collect();
+    fn thirteen_methods_and_eight_fields_are_accepted() {
+        let methods: String = (0..13).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..8).map(|n| format!("f{n}: u8,")).collect();
         let good = format!("trait Engine {{ {methods} }} struct LockOptions {{ {fields} }}");
         assert_eq!(found(findings, &[(ENGINE, &good)]), []);
@@ -89,7 +89,7 @@ mod tests {
 
     #[test]
     fn one_more_is_found() {
-        let methods: String = (0..10).map(|n| format!("fn m{n}(&self);")).collect();
+        let methods: String = (0..14).map(|n| format!("fn m{n}(&self);")).collect();
         let fields: String = (0..9).map(|n| format!("f{n}: u8,")).collect();
         let bad = format!("trait Engine {{ {methods} }}\nstruct LockOptions {{ {fields} }}");
         let lines: Vec<_> = found(findings, &[(ENGINE, &bad)]).into_iter().map(|f| f.1).collect();

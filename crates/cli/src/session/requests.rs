@@ -56,9 +56,7 @@ impl Session {
         messages: &dyn Messages,
     ) -> Result<OperationReply, LockError> {
         let reply = self.client.admin().operate(operation).await;
-        if let Some(record) = operation.audit_record(&record::operator(), &reply) {
-            self.record(record, messages).await;
-        }
+        self.record(operation.audit_record(&record::operator(), &reply), messages).await;
         reply
     }
 

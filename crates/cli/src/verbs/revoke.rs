@@ -181,12 +181,7 @@ impl Revocation<'_> {
             Operation::Revoke { name: name.clone(), token, reason: reason.to_owned(), now };
         let left = match session.operate(&operation, messages).await? {
             OperationReply::NothingThere => return Ok(false),
-            OperationReply::Done
-            | OperationReply::Latch(_)
-            | OperationReply::Counting(_)
-            | OperationReply::Audit(_) => {
-                return Ok(true);
-            }
+            OperationReply::Done => return Ok(true),
             OperationReply::Notified { left } => left,
         };
         notified();

@@ -3,13 +3,13 @@
 
 use holdline_core::audit::MAX_RECORD_BYTES;
 use holdline_core::{
-    AuditCommand, AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest,
-    ErrorKind, LockName, Operation, OperationReply, Operator,
+    AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest, ErrorKind, LockName,
+    Operator,
 };
 
 use crate::bench::Bench;
 use crate::case::{Case, case};
-use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
+use crate::failure::{Failure, Outcome, Verdict, ensure};
 
 pub(super) fn cases() -> Vec<Case> {
     vec![
@@ -24,18 +24,12 @@ const EARLY: u64 = 1_000_000_000_000;
 
 async fn append(bench: &Bench, client: usize, record: &AuditRecord) -> Result<(), Failure> {
     let at_ms = EARLY + client as u64;
-    let command = AuditCommand::Append { at_ms, record: Box::new(record.clone()) };
     let client = &bench.clients()[client % bench.clients().len()];
-    ensure_matches!(client.engine.operate(&Operation::Audit(command)).await?, OperationReply::Done);
-    Ok(())
+    Ok(client.engine.append_audit(at_ms, record).await?)
 }
 
 async fn page(bench: &Bench, request: AuditRequest) -> Result<AuditPage, Failure> {
-    let read = Operation::Audit(AuditCommand::Read(request));
-    match bench.clients()[0].engine.operate(&read).await? {
-        OperationReply::Audit(page) => Ok(page),
-        other => Err(Failure::new(format_args!("expected records, got {other:?}"))),
-    }
+    Ok(bench.clients()[0].engine.read_audit(&request).await?)
 }
 
 /// Reads all records of a name, the newest first, in pages of this length.
@@ -97,9 +91,8 @@ async fn since(bench: Bench) -> Verdict {
 
 async fn too_long(bench: Bench) -> Verdict {
     let name = bench.name();
-    let record = Box::new(record(&name, &"x".repeat(MAX_RECORD_BYTES)));
-    let append = Operation::Audit(AuditCommand::Append { at_ms: EARLY, record });
-    let reply = bench.clients()[0].engine.operate(&append).await;
+    let record = record(&name, &"x".repeat(MAX_RECORD_BYTES));
+    let reply = bench.clients()[0].engine.append_audit(EARLY, &record).await;
     let kind = reply.as_ref().err().map(|error| error.kind());
     ensure!(matches!(kind, Some(ErrorKind::Invalid { .. })), "it gave {reply:?}");
     ensure!(of_name(&bench, &name, 100, 0).await?.is_empty(), "it was kept");

@@ -3,10 +3,7 @@
 use std::time::Duration;
 
 use holdline_core::counting::MAX_PERMITS;
-use holdline_core::{
-    Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName, Operation,
-    OperationReply,
-};
+use holdline_core::{Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName};
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
@@ -27,11 +24,8 @@ async fn ask(
     name: &LockName,
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
-    let operation = Operation::Counting { name: name.clone(), command };
-    match bench.clients()[client % bench.clients().len()].engine.operate(&operation).await? {
-        OperationReply::Counting(reply) => Ok(reply),
-        other => unreachable!("a semaphore was asked, and the answer is {other:?}"),
-    }
+    let client = &bench.clients()[client % bench.clients().len()];
+    client.engine.counting(name, command).await
 }
 
 async fn answers(bench: Bench) -> Verdict {

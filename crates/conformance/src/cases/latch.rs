@@ -1,6 +1,6 @@
 //! Count-down latches, where an engine has them: equal to the rules in core.
 
-use holdline_core::{LatchCommand, LatchReply, LockName, Operation, OperationReply};
+use holdline_core::{LatchCommand, LatchReply, LockName};
 use tokio::task::JoinSet;
 
 use crate::bench::Bench;
@@ -21,11 +21,8 @@ async fn ask(
     name: &LockName,
     command: LatchCommand,
 ) -> Result<LatchReply, Failure> {
-    let operation = Operation::Latch { name: name.clone(), command };
-    match bench.clients()[client % bench.clients().len()].engine.operate(&operation).await? {
-        OperationReply::Latch(reply) => Ok(reply),
-        other => Err(Failure::new(format_args!("expected a count, got {other:?}"))),
-    }
+    let client = &bench.clients()[client % bench.clients().len()];
+    Ok(client.engine.latch(name, command).await?)
 }
 
 async fn answers(bench: Bench) -> Verdict {

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_FREEZE, MAX_REASON_BYTES};
+use holdline_core::operation::{MAX_FREEZE, MAX_REASON_BYTES};
 use holdline_core::{
     ErrorKind, GrantState, Hint, HolderView, ListRequest, LockError, LockName, LostReason, Mode,
     Operation, OperationReply, RenewReply, ShortLeaseId, Snapshot,

@@ -10,8 +10,9 @@ use holdline_conformance::Bench;
 use holdline_conformance::history::{Hunt, hunt};
 use holdline_conformance::table_engine::TableEngine;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Engine, ErrorKind, GrantState,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    Certainty, CountingCommand, CountingReply, Engine, ErrorKind, GrantState, Hints, LatchCommand,
+    LatchReply, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
     ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
@@ -270,6 +271,37 @@ impl Engine for FaultyEngine {
                 _ => answer,
             }
         })
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        self.table.latch(name, command)
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        self.table.counting(name, command)
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        self.table.append_audit(at_ms, record)
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        self.table.read_audit(request)
     }
 
     fn flush(&self) -> Answer<'_, ()> {

@@ -5,12 +5,12 @@ use std::convert::Infallible;
 use super::{LockState, MemoryStore, Table, WakeUp};
 use crate::capabilities::Capabilities;
 use crate::contract::{
-    AcquireReply, AcquireRequest, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::error::LockError;
 use crate::moment::Moment;
 use crate::name::LockName;
+use crate::operation::{Operation, OperationReply};
 use crate::snapshot::Snapshot;
 
 /// One command on one name.
@@ -54,13 +54,6 @@ impl LockState {
         command: &Command,
         now: Moment,
     ) -> (Reply, Vec<WakeUp>) {
-        if let Command::Operate(operation @ Operation::RaiseFence { to }) = command {
-            if let Err(error) = operation.check(profile) {
-                return (Reply::Operate(Err(error)), Vec::new());
-            }
-            *counter = to.get().max(*counter);
-            return (Reply::Operate(Ok(OperationReply::Done)), Vec::new());
-        }
         let mut store = MemoryStore { queue: &mut self.queue, counter };
         let table = Table::new(&mut self.head, &mut store, profile, now);
         match run(table, command) {
@@ -86,11 +79,12 @@ fn run(
             }
             Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
             Operation::Unfreeze { .. } => table.unfreeze()?,
-            Operation::RaiseFence { .. } => Ok(OperationReply::Done),
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(table.profile)),
+            Operation::RaiseFence { to } => operation.check(table.profile).map(|()| {
+                let counter = &mut *table.store.counter;
+                *counter = to.get().max(*counter);
+                OperationReply::Done
+            }),
+            Operation::RevokeHolder { .. } => Err(operation.unsupported(table.profile)),
         }),
     };
     Ok((reply, table.into_wake_ups()))

@@ -6,11 +6,11 @@ use super::state::{Freeze, Remembered, memory_of};
 use super::store::Store;
 use super::{Outcome, Table};
 use crate::capabilities::HandOff;
-use crate::contract::{
-    Hint, OperationReply, check_freeze, check_remove_waiter, check_revoke, check_unfreeze,
-    removal_reason,
-};
+use crate::contract::Hint;
 use crate::lease_id::ShortLeaseId;
+use crate::operation::{
+    OperationReply, check_freeze, check_remove_waiter, check_revoke, check_unfreeze, removal_reason,
+};
 use crate::token::FencingToken;
 
 impl<S: Store> Table<'_, S> {

@@ -25,11 +25,9 @@ impl Store {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::RemoveWaiter { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
+            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
+                Err(operation.unsupported(&self.capabilities))
+            }
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
             )),

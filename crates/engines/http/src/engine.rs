@@ -32,4 +32,30 @@ impl HttpEngine {
     }
 }
 
-holdline_net::verbs_as_tasks!(HttpEngine);
+holdline_net::verbs_as_tasks!(HttpEngine {
+    async fn latch(
+        &self,
+        name: &LockName,
+        command: LatchCommand,
+    ) -> Result<LatchReply, LockError> {
+        let store = self.0.store.clone();
+        let name = name.clone();
+        self.0.executor.run(async move { store.latch(name, command).await }).await?
+    }
+
+    async fn counting(
+        &self,
+        name: &LockName,
+        command: CountingCommand,
+    ) -> Result<CountingReply, LockError> {
+        let store = self.0.store.clone();
+        let name = name.clone();
+        self.0.executor.run(async move { store.counting(name, command).await }).await?
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        let store = self.0.store.clone();
+        let request = *request;
+        self.0.executor.run(async move { store.read_audit(request).await }).await?
+    }
+});

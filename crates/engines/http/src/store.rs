@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Certainty, Hints, LeaseId, ListPage, ListRequest,
-    LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, Renewed, Snapshot,
+    AcquireReply, AcquireRequest, AuditPage, AuditRequest, Capabilities, Certainty,
+    CountingCommand, CountingReply, Hints, LatchCommand, LatchReply, LeaseId, ListPage,
+    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest, Renewed, Snapshot,
 };
 use holdline_net::executor::Executor;
 use serde::Serialize;
@@ -17,8 +18,8 @@ use crate::keys::{ACQUIRE, DESCRIBE, INSPECT, LIST, OPERATE, PROTOCOL, RELEASE, 
 use crate::options::HttpOptions;
 use crate::watch::Watcher;
 use crate::wire::{
-    Acquire, Acquired, Batch, Description, Inspect, List, Operate, Operated, Outcome, Page,
-    Release, Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
+    Acquire, Acquired, Batch, Command, Description, Inspect, List, Operate, Operated, Outcome,
+    Page, Release, Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
 };
 
 /// The store behind a server.
@@ -94,11 +95,52 @@ impl Store {
     }
 
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        let request = Operate::from(operation.clone());
-        self.ask::<Operated>(OPERATE, &request).await.map(OperationReply::from)
+        match self.command(Command::Operation(operation.clone())).await? {
+            Operated::Done => Ok(OperationReply::Done),
+            Operated::HolderNotified { left } => Ok(OperationReply::Notified { left }),
+            Operated::NothingThere => Ok(OperationReply::NothingThere),
+            other => Err(other_reply(&other)),
+        }
+    }
+
+    pub(crate) async fn latch(
+        &self,
+        name: LockName,
+        command: LatchCommand,
+    ) -> Result<LatchReply, LockError> {
+        match self.command(Command::Latch(name, command)).await? {
+            Operated::Latch { count, changed } => Ok(LatchReply { count, changed }),
+            other => Err(other_reply(&other)),
+        }
+    }
+
+    pub(crate) async fn counting(
+        &self,
+        name: LockName,
+        command: CountingCommand,
+    ) -> Result<CountingReply, LockError> {
+        match self.command(Command::Counting(name, command)).await? {
+            Operated::Counting { before, after } => Ok(CountingReply { before, after }),
+            other => Err(other_reply(&other)),
+        }
+    }
+
+    pub(crate) async fn read_audit(&self, request: AuditRequest) -> Result<AuditPage, LockError> {
+        match self.command(Command::AuditRead(request)).await? {
+            Operated::AuditRead(page) => Ok(page),
+            other => Err(other_reply(&other)),
+        }
+    }
+
+    async fn command(&self, command: Command) -> Result<Operated, LockError> {
+        self.ask(OPERATE, &Operate::from(command)).await
     }
 
     pub(crate) fn watch(&self, executor: &Executor, name: &LockName, lease_id: LeaseId) -> Hints {
         self.watcher.open(executor, &self.client, name, lease_id)
     }
+}
+
+fn other_reply(reply: &Operated) -> LockError {
+    protocol(format!("the server replied to another command: {reply:?}"), Certainty::Unknown)
 }

@@ -7,7 +7,7 @@ use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-use holdline_core::{Checkup, FencingToken, Finding, LockError, contract::FENCE_HEADROOM};
+use holdline_core::{Checkup, FencingToken, Finding, LockError, operation::FENCE_HEADROOM};
 use rustix::process::{Resource, getrlimit};
 
 use crate::directory;

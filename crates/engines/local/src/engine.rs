@@ -6,8 +6,10 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdline_core::hints::Watches;
+use holdline_core::table::{Outcome, Table};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Engine, Hints, LeaseId, ListPage,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply, LeaseId, ListPage,
     ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
     RenewReply, RenewRequest, Snapshot,
 };
@@ -26,8 +28,10 @@ use crate::listing;
 use crate::liveness::Liveness;
 use crate::machine;
 use crate::options::LocalOptions;
+use crate::queue::Queue;
 use crate::reboot;
 use crate::report::{self, LocalReport, ReportContext};
+use crate::rows::Rows;
 use crate::shared::Shared;
 use crate::short_lock::ShortLock;
 use crate::step::{DeadHolders, Step, StoreState};
@@ -83,6 +87,35 @@ impl LocalEngine {
             .enter()
             .and_then(|inside| report::make(&inside, &self.report_context));
         made.map_err(|fault| fault.in_file(&self.files.database).into_error())
+    }
+
+    /// Carries out an operator's command on one name.
+    fn operate_on(
+        &self,
+        name: &LockName,
+        operate: impl Fn(&mut Table<'_, Queue<'_>>) -> Outcome<OperationReply, Fault> + Send + 'static,
+    ) -> Answer<'static, Result<OperationReply, LockError>> {
+        let asked = name.clone();
+        let work = move |step: &mut Step<'_>| {
+            step.check_store_without_grant()?;
+            step.on(&asked, DeadHolders::Find, &operate)
+        };
+        self.shared.command(name, work, |reply| reply)
+    }
+
+    /// Reads or changes the audit trail.
+    fn ask_trail<T: Send + Unpin + 'static>(
+        &self,
+        ask: impl Fn(Rows<'_>) -> Result<T, Fault> + Send + 'static,
+    ) -> Answer<'static, Result<T, LockError>> {
+        let mut work = move |step: &mut Step<'_>| {
+            step.check_store_without_grant()?;
+            ask(step.rows())
+        };
+        self.shared.enter(
+            move |shared, inside| inside.carry_out(&shared.capabilities, shared.now(), &mut work),
+            |done| done.map_err(Fault::into_error),
+        )
     }
 }
 
@@ -252,67 +285,83 @@ impl Engine for LocalEngine {
         if let Err(error) = operation.check(&self.shared.capabilities) {
             return Answer::ready(Err(error));
         }
-        let operation = operation.clone();
-        let name = match &operation {
-            Operation::Revoke { name, .. }
-            | Operation::RemoveWaiter { name, .. }
-            | Operation::Freeze { name, .. }
-            | Operation::Unfreeze { name } => name.clone(),
-            Operation::Latch { name, command } => {
-                let asked = name.clone();
-                let command = *command;
-                let work = move |step: &mut Step<'_>| {
-                    step.check_store_without_grant()?;
-                    latch::ask(step.rows(), &asked, command).map(Ok)
-                };
-                return self.shared.command(name, work, |reply| reply);
+        match operation {
+            Operation::Revoke { name, token, reason, now } => {
+                let token = *token;
+                let reason = reason.clone();
+                let now = *now;
+                self.operate_on(name, move |table| table.revoke(token, &reason, now))
             }
-            Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
-                return Answer::ready(Err(operation.unsupported(&self.shared.capabilities)));
+            Operation::RemoveWaiter { name, waiter, reason } => {
+                let waiter = *waiter;
+                let reason = reason.clone();
+                self.operate_on(name, move |table| table.remove_waiter(waiter, &reason))
             }
-            Operation::Audit(command) => {
-                let command = command.clone();
-                let mut work = move |step: &mut Step<'_>| {
-                    step.check_store_without_grant()?;
-                    trail::ask(step.rows(), &command)
-                };
-                return self.shared.enter(
-                    move |shared, inside| {
-                        inside.carry_out(&shared.capabilities, shared.now(), &mut work)
-                    },
-                    |done| done.map_err(Fault::into_error),
-                );
+            Operation::Freeze { name, duration, reason } => {
+                let duration = *duration;
+                let reason = reason.clone();
+                self.operate_on(name, move |table| table.freeze(duration, &reason))
+            }
+            Operation::Unfreeze { name } => self.operate_on(name, |table| table.unfreeze()),
+            Operation::RevokeHolder { .. } => {
+                Answer::ready(Err(operation.unsupported(&self.shared.capabilities)))
             }
             Operation::RaiseFence { to } => {
                 let to = *to;
-                return self.shared.enter(
+                self.shared.enter(
                     move |_, inside| {
                         inside.check_store()?;
                         inside.change_counter(|counter, _| counter.raise(to))?;
                         Ok((OperationReply::Done, Default::default()))
                     },
                     |done| done.map_err(Fault::into_error),
-                );
+                )
             }
-        };
+        }
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        if let Err(error) = command.check(&self.shared.capabilities) {
+            return Answer::ready(Err(error.with_name(name)));
+        }
         let asked = name.clone();
         let work = move |step: &mut Step<'_>| {
             step.check_store_without_grant()?;
-            step.on(&asked, DeadHolders::Find, |table| match &operation {
-                Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now),
-                Operation::RemoveWaiter { waiter, reason, .. } => {
-                    table.remove_waiter(*waiter, reason)
-                }
-                Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason),
-                Operation::Unfreeze { .. } => table.unfreeze(),
-                Operation::RaiseFence { .. }
-                | Operation::RevokeHolder { .. }
-                | Operation::Latch { .. }
-                | Operation::Counting { .. }
-                | Operation::Audit(_) => Ok(Ok(OperationReply::Done)),
-            })
+            latch::ask(step.rows(), &asked, command).map(Ok)
         };
-        self.shared.command(&name, work, |reply| reply)
+        self.shared.command(name, work, |reply| reply)
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        _: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        Answer::ready(Err(self.shared.capabilities.lacks_counting().with_name(name)))
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        if let Err(error) = record.check(&self.shared.capabilities) {
+            return Answer::ready(Err(error));
+        }
+        let record = record.clone();
+        self.ask_trail(move |rows| trail::append(rows, at_ms, &record))
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        let request = *request;
+        self.ask_trail(move |rows| trail::read(rows, &request))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

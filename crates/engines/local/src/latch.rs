@@ -1,6 +1,6 @@
 //! Count-down latches: one row each, apart from those of the locks.
 
-use holdline_core::{LatchCommand, LockName, OperationReply};
+use holdline_core::{LatchCommand, LatchReply, LockName};
 
 use crate::error::Fault;
 use crate::keys;
@@ -11,7 +11,7 @@ pub(crate) fn ask(
     rows: Rows<'_>,
     name: &LockName,
     command: LatchCommand,
-) -> Result<OperationReply, Fault> {
+) -> Result<LatchReply, Fault> {
     let key = keys::latch(name);
     let row = rows.get(&key)?;
     let count = match &row {
@@ -26,7 +26,7 @@ pub(crate) fn ask(
         (Some(_), 0) => rows.delete(&key)?,
         (Some(_), _) => rows.update(&key, &text)?,
     }
-    Ok(OperationReply::Latch(reply))
+    Ok(reply)
 }
 
 fn decode(text: &[u8]) -> Result<u64, Fault> {

@@ -6,9 +6,7 @@
 use std::ops::ControlFlow;
 
 use holdline_core::audit::MAX_RECORDS;
-use holdline_core::{
-    AuditCommand, AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest, OperationReply,
-};
+use holdline_core::{AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest};
 
 use crate::error::Fault;
 use crate::keys;
@@ -17,15 +15,8 @@ use crate::rows::Rows;
 /// How many bytes of a row are its time.
 const TIME: usize = 8;
 
-/// Carries out a command.
-pub(crate) fn ask(rows: Rows<'_>, command: &AuditCommand) -> Result<OperationReply, Fault> {
-    match command {
-        AuditCommand::Append { at_ms, record } => append(rows, *at_ms, record),
-        AuditCommand::Read(request) => read(rows, request),
-    }
-}
-
-fn append(rows: Rows<'_>, at_ms: u64, record: &AuditRecord) -> Result<OperationReply, Fault> {
+/// Appends a record, and removes the oldest ones if there are too many.
+pub(crate) fn append(rows: Rows<'_>, at_ms: u64, record: &AuditRecord) -> Result<(), Fault> {
     let mut last = 0;
     rows.visit_back_between(&keys::audit(0), &keys::audit(u64::MAX), |key, _| {
         last = keys::audit_number(key).unwrap_or(0);
@@ -36,10 +27,11 @@ fn append(rows: Rows<'_>, at_ms: u64, record: &AuditRecord) -> Result<OperationR
     rows.insert(&keys::audit(number), &row)?;
     let first = (number + 1).saturating_sub(MAX_RECORDS as u64);
     rows.delete_between(&keys::audit(0), &keys::audit(first))?;
-    Ok(OperationReply::Done)
+    Ok(())
 }
 
-fn read(rows: Rows<'_>, request: &AuditRequest) -> Result<OperationReply, Fault> {
+/// Returns a page of the records.
+pub(crate) fn read(rows: Rows<'_>, request: &AuditRequest) -> Result<AuditPage, Fault> {
     let end = request.before.map_or(u64::MAX, |before| before.number);
     let mut entries = Vec::new();
     rows.visit_back_between(&keys::audit(0), &keys::audit(end), |key, row| {
@@ -52,7 +44,7 @@ fn read(rows: Rows<'_>, request: &AuditRequest) -> Result<OperationReply, Fault>
         let is_full = entries.len() == request.limit();
         Ok(if is_full { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     })?;
-    Ok(OperationReply::Audit(AuditPage::of(entries, request)))
+    Ok(AuditPage::of(entries, request))
 }
 
 #[cfg(test)]
@@ -67,16 +59,12 @@ mod tests {
         let connection = rusqlite::Connection::open_in_memory().expect("opened");
         connection.execute_batch(SCHEMA).expect("made");
         let rows = Rows::of(&connection);
-        let command = || {
-            let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
-            AuditCommand::Append { at_ms: 7, record }
-        };
-        ask(rows, &command()).expect("appended");
+        let record = AuditRecord::new("freeze", &Operator::default());
+        append(rows, 7, &record).expect("appended");
         let late = keys::audit(MAX_RECORDS as u64 + 1);
         rows.insert(&late, b"short").expect("inserted");
-        ask(rows, &command()).expect("appended");
-        let reply = ask(rows, &AuditCommand::Read(AuditRequest::default())).expect("read");
-        let OperationReply::Audit(page) = reply else { panic!("a page") };
+        append(rows, 7, &record).expect("appended");
+        let page = read(rows, &AuditRequest::default()).expect("read");
         let shown: Vec<(u64, &str)> = page
             .entries
             .iter()

@@ -14,9 +14,10 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::table::{LockState, MemoryStore, Table, WakeUp};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, AuditTrail, Capabilities, Clock, Engine, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, AuditTrail,
+    Capabilities, Clock, CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Moment, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use parking_lot::Mutex;
@@ -258,19 +259,7 @@ impl Engine for MemoryEngine {
                 self.step(name, |table| table.freeze(*duration, reason))
             }
             Operation::Unfreeze { name } => self.step(name, |table| table.unfreeze()),
-            Operation::Latch { name, command } => {
-                let mut shard = self.shards.of(name).lock();
-                let reply = command.apply(shard.latches.get(name).copied().unwrap_or(0));
-                match reply.count {
-                    0 => drop(shard.latches.remove(name)),
-                    count => drop(shard.latches.insert(name.clone(), count)),
-                }
-                Ok(OperationReply::Latch(reply))
-            }
-            Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
-                Err(operation.unsupported(&self.capabilities))
-            }
-            Operation::Audit(command) => Ok(self.trail.lock().ask(command)),
+            Operation::RevokeHolder { .. } => Err(operation.unsupported(&self.capabilities)),
             Operation::RaiseFence { to } => {
                 for shard in self.shards.all() {
                     let mut shard = shard.lock();
@@ -279,6 +268,47 @@ impl Engine for MemoryEngine {
                 Ok(OperationReply::Done)
             }
         })
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        if let Err(error) = command.check(&self.capabilities) {
+            return Answer::ready(Err(error.with_name(name)));
+        }
+        let mut shard = self.shards.of(name).lock();
+        let reply = command.apply(shard.latches.get(name).copied().unwrap_or(0));
+        match reply.count {
+            0 => drop(shard.latches.remove(name)),
+            count => drop(shard.latches.insert(name.clone(), count)),
+        }
+        Answer::ready(Ok(reply))
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        _: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        Answer::ready(Err(self.capabilities.lacks_counting().with_name(name)))
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        let checked = record.check(&self.capabilities);
+        Answer::ready(checked.map(|()| self.trail.lock().append(at_ms, record)))
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        Answer::ready(Ok(self.trail.lock().read(request)))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

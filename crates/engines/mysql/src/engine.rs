@@ -17,13 +17,14 @@ use std::iter;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::contract::removal_reason;
 use holdline_core::hints::Watches;
+use holdline_core::operation::removal_reason;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, Backoff, Capabilities, Certainty, Clock,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Backoff, Capabilities,
+    Certainty, Clock, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 use holdline_net::sql::engine::{
     EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
@@ -128,6 +129,14 @@ impl Verbs for MysqlEngine {
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         self.0.operate(operation).await
+    }
+
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        self.0.append_audit(record).await
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        self.0.read_audit(request).await
     }
 }
 
@@ -298,9 +307,6 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        if let Operation::Audit(command) = operation {
-            return self.audit(command).await;
-        }
         let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
         if makes {
             self.link.make_store().await?;
@@ -341,36 +347,30 @@ impl Inner {
             Operation::Unfreeze { name } => {
                 self.operated("unfreeze", &[Value::Bytes(&bytes(name))]).await
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.state.capabilities)),
+            Operation::RevokeHolder { .. } => Err(operation.unsupported(&self.state.capabilities)),
             Operation::RaiseFence { to } => {
                 self.operated("raise", &[Value::Number(requests::token(*to))]).await
             }
         }
     }
 
-    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
-        match command {
-            AuditCommand::Append { record, .. } => {
-                self.link.make_store().await?;
-                let text = record.to_encoded();
-                self.operated("audit_append", &[Value::Bytes(text.as_bytes())]).await
-            }
-            AuditCommand::Read(_) if !self.link.has_store().await? => {
-                Ok(OperationReply::Audit(AuditPage::default()))
-            }
-            AuditCommand::Read(request) => {
-                let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
-                let before = request.before.map_or(u64::MAX, |before| before.number);
-                let limit = Value::Number(requests::count(request.limit()).into());
-                let since = request.since_ms.saturating_mul(1_000);
-                let values = [number(since), number(before), limit];
-                let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
-                audit_page(all(&answer?), request).map(OperationReply::Audit)
-            }
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        self.link.make_store().await?;
+        let text = record.to_encoded();
+        self.operated("audit_append", &[Value::Bytes(text.as_bytes())]).await.map(drop)
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(AuditPage::default());
         }
+        let number = |number| Value::Number(i64::try_from(number).unwrap_or(i64::MAX));
+        let before = request.before.map_or(u64::MAX, |before| before.number);
+        let limit = Value::Number(requests::count(request.limit()).into());
+        let since = request.since_ms.saturating_mul(1_000);
+        let values = [number(since), number(before), limit];
+        let answer = self.link.ask(&self.names().call("audit_read", &values)).await;
+        audit_page(all(&answer?), request)
     }
 
     async fn operated(

@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use holdline_core::ContractTimes;
 use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
-use holdline_core::contract::{LARGEST_FENCE, MAX_FREEZE};
+use holdline_core::operation::{LARGEST_FENCE, MAX_FREEZE};
 
 /// The revision of the procedures in [`RULES`] and [`VERBS`]; each change of them increments it.
 /// The procedures' names end with it, so that two versions can work on the same tables.

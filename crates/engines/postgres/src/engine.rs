@@ -15,12 +15,12 @@
 use std::fmt;
 use std::sync::Arc;
 
-use holdline_core::contract::removal_reason;
 use holdline_core::hints::Watches;
+use holdline_core::operation::removal_reason;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, Capabilities, Clock, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Capabilities, Clock, Hints,
+    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Renewed, ShortLeaseId, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
@@ -118,6 +118,14 @@ impl Verbs for PostgresEngine {
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         self.0.operate(operation).await
+    }
+
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        self.0.append_audit(record).await
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        self.0.read_audit(request).await
     }
 }
 
@@ -325,9 +333,6 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        if let Operation::Audit(command) = operation {
-            return self.audit(command).await;
-        }
         let makes = matches!(operation, Operation::Freeze { .. } | Operation::RaiseFence { .. });
         if makes {
             self.link.make_store().await?;
@@ -378,10 +383,7 @@ impl Inner {
                     .await;
                 replies::unfrozen(&only(&rows?)?)
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.state.capabilities)),
+            Operation::RevokeHolder { .. } => Err(operation.unsupported(&self.state.capabilities)),
             Operation::RaiseFence { to } => {
                 let to = requests::token(*to);
                 let rows = self.link.ask(&statements.raise, &[(&to, Type::INT8)]).await;
@@ -390,34 +392,25 @@ impl Inner {
         }
     }
 
-    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
-        match command {
-            AuditCommand::Append { record, .. } => {
-                self.link.make_store().await?;
-                let text = record.to_encoded().into_bytes();
-                let statement = &self.statements.audit_append;
-                let rows = self.link.ask(statement, &[(&text, Type::BYTEA)]).await;
-                rows.map(|_| OperationReply::Done)
-            }
-            AuditCommand::Read(_) if !self.link.has_store().await? => {
-                Ok(OperationReply::Audit(AuditPage::default()))
-            }
-            AuditCommand::Read(request) => {
-                let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
-                let since = number(request.since_ms);
-                let before = request.before.map_or(i64::MAX, |before| number(before.number));
-                let limit = requests::count(request.limit());
-                let statement = &self.statements.audit_read;
-                let rows = self
-                    .link
-                    .ask(
-                        statement,
-                        &[(&since, Type::INT8), (&before, Type::INT8), (&limit, Type::INT4)],
-                    )
-                    .await;
-                audit_page(all(&rows?), request).map(OperationReply::Audit)
-            }
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        self.link.make_store().await?;
+        let text = record.to_encoded().into_bytes();
+        let rows = self.link.ask(&self.statements.audit_append, &[(&text, Type::BYTEA)]).await;
+        rows.map(drop)
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        if !self.link.has_store().await? {
+            return Ok(AuditPage::default());
         }
+        let number = |number| i64::try_from(number).unwrap_or(i64::MAX);
+        let since = number(request.since_ms);
+        let before = request.before.map_or(i64::MAX, |before| number(before.number));
+        let limit = requests::count(request.limit());
+        let values: [Parameter<'_>; 3] =
+            [(&since, Type::INT8), (&before, Type::INT8), (&limit, Type::INT4)];
+        let rows = self.link.ask(&self.statements.audit_read, &values).await;
+        audit_page(all(&rows?), request)
     }
 
     /// Removes rows of names that were not used for a while, a few at a time, in the background.

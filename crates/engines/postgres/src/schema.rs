@@ -17,7 +17,7 @@
 use std::fmt::Write;
 
 use holdline_core::audit::{MAX_RECORD_BYTES, MAX_RECORDS};
-use holdline_core::contract::{LARGEST_FENCE, MAX_FREEZE};
+use holdline_core::operation::{LARGEST_FENCE, MAX_FREEZE};
 use holdline_core::{Certainty, ContractTimes, ErrorKind, LockError};
 use sha2::{Digest, Sha256};
 use tokio_postgres::error::SqlState;

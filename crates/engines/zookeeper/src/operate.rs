@@ -19,11 +19,9 @@ impl Store {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::RemoveWaiter { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
+            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
+                Err(operation.unsupported(&self.capabilities))
+            }
             Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
                 "raising the fence: the ensemble counts its transactions by itself, and anew \
                  after a restore",

@@ -7,9 +7,10 @@ use std::sync::{Arc, OnceLock};
 
 use ::metrics::{Histogram, histogram};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Clock, Engine, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    Clock, CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use super::names;
@@ -107,6 +108,37 @@ impl Engine for MeteredEngine {
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         self.measure(5, self.inner.operate(operation), Result::is_err)
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        self.measure(5, self.inner.latch(name, command), Result::is_err)
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        self.measure(5, self.inner.counting(name, command), Result::is_err)
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        self.measure(5, self.inner.append_audit(at_ms, record), Result::is_err)
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        self.measure(5, self.inner.read_audit(request), Result::is_err)
     }
 
     fn flush(&self) -> Answer<'_, ()> {

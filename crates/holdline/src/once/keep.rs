@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::select;
-use holdline_core::contract::MAX_FREEZE;
+use holdline_core::operation::MAX_FREEZE;
 use holdline_core::{
     Backoff, ErrorKind, GrantState, LockError, LockName, LostReason, Moment, Operation,
 };

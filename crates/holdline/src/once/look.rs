@@ -150,7 +150,7 @@ mod tests {
         let host = "h".repeat(600);
         let by = HolderFields { host, program: "a report".into(), ..HolderFields::default() };
         let reason = reason(span, 7_100, &by);
-        assert!(reason.len() <= holdline_core::contract::MAX_REASON_BYTES, "{}", reason.len());
+        assert!(reason.len() <= holdline_core::operation::MAX_REASON_BYTES, "{}", reason.len());
         let other = of_reason(&reason, Duration::from_secs(1), 7_500).expect("ours");
         assert_eq!((other.start, other.done, &*other.by.program), (7_000, true, "areport"));
         assert_eq!(other.end, Some(9_000));

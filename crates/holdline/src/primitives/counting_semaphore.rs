@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
-    Backoff, Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName, Moment,
-    Operation, OperationReply,
+    Backoff, Certainty, CountingCommand, CountingReply, LockError, LockName, Moment,
 };
 
 use crate::client::Client;
@@ -231,18 +230,9 @@ impl CountingSemaphore {
     }
 
     async fn ask(&self, command: CountingCommand) -> Result<CountingReply, LockError> {
-        let operation = Operation::Counting { name: self.name.clone(), command };
-        match self.client.admin().operate(&operation).await {
-            Ok(OperationReply::Counting(reply)) => Ok(reply),
-            Ok(other) => {
-                let message =
-                    format!("a counting semaphore was asked for, and the answer is {other:?}");
-                let kind = ErrorKind::Protocol { message };
-                let error = self.client.core().shared.error(kind, Certainty::Unknown);
-                Err(error.with_name(&self.name))
-            }
-            Err(error) => Err(error.with_name(&self.name)),
-        }
+        let shared = &self.client.core().shared;
+        let reply = shared.answer(shared.engine.counting(&self.name, command)).await;
+        reply.map_err(|error| error.with_name(&self.name))
     }
 }
 

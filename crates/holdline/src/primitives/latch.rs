@@ -5,10 +5,7 @@
 
 use std::time::Duration;
 
-use holdline_core::{
-    Backoff, ErrorKind, LatchCommand, LatchReply, LockError, LockName, Moment, Operation,
-    OperationReply,
-};
+use holdline_core::{Backoff, LatchCommand, LatchReply, LockError, LockName, Moment};
 
 use crate::client::Client;
 
@@ -186,18 +183,9 @@ impl Latch {
     }
 
     async fn ask(&self, command: LatchCommand) -> Result<LatchReply, LockError> {
-        let operation = Operation::Latch { name: self.name.clone(), command };
-        match self.client.admin().operate(&operation).await {
-            Ok(OperationReply::Latch(reply)) => Ok(reply),
-            Ok(other) => {
-                let message = format!("a latch was asked for, and the answer is {other:?}");
-                let kind = ErrorKind::Protocol { message };
-                let shared = &self.client.core().shared;
-                let error = shared.error(kind, holdline_core::Certainty::Unknown);
-                Err(error.with_name(&self.name))
-            }
-            Err(error) => Err(error.with_name(&self.name)),
-        }
+        let shared = &self.client.core().shared;
+        let reply = shared.answer(shared.engine.latch(&self.name, command)).await;
+        reply.map_err(|error| error.with_name(&self.name))
     }
 }
 

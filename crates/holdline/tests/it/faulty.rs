@@ -11,7 +11,8 @@ use holdline::engine::{Capabilities, Engine};
 use holdline::memory::MemoryEngine;
 use holdline::{Certainty, ErrorKind, LeaseId, LockError, LockName};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Hint, Hints, Purpose, ReleaseReply, ReleaseRequest,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, CountingCommand,
+    CountingReply, Hint, Hints, LatchCommand, LatchReply, Purpose, ReleaseReply, ReleaseRequest,
     RenewReply, RenewRequest,
 };
 use parking_lot::Mutex;
@@ -149,6 +150,22 @@ impl Faulty {
 
     fn inner(&self) -> MemoryEngine {
         self.inner.lock().clone()
+    }
+
+    fn operation<'a, T: Send + Unpin>(
+        &'a self,
+        ask: impl FnOnce(&MemoryEngine) -> Result<T, LockError> + Send + 'a,
+    ) -> Answer<'a, Result<T, LockError>> {
+        let refused = self.line.refused_operations.lock().pop_front();
+        Answer::later(async move {
+            self.line.travel().await;
+            let reply = match refused {
+                Some(error) => Err(error),
+                None => ask(&self.inner()),
+            };
+            self.line.travel().await;
+            reply
+        })
     }
 
     /// The requests that are late arrive now. Returns what the store says to them.
@@ -300,16 +317,38 @@ impl Engine for Faulty {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        let refused = self.line.refused_operations.lock().pop_front();
-        Answer::later(async move {
-            self.line.travel().await;
-            let reply = match refused {
-                Some(error) => Err(error),
-                None => now(self.inner().operate(operation)),
-            };
-            self.line.travel().await;
-            reply
-        })
+        self.operation(move |engine| now(engine.operate(operation)))
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        self.operation(move |engine| now(engine.latch(name, command)))
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        self.operation(move |engine| now(engine.counting(name, command)))
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        self.operation(move |engine| now(engine.append_audit(at_ms, record)))
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        self.operation(move |engine| now(engine.read_audit(request)))
     }
 
     fn flush(&self) -> Answer<'_, ()> {

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use holdline_core::contract::FENCE_HEADROOM;
+use holdline_core::operation::FENCE_HEADROOM;
 use holdline_core::{Checkup, Clock, FencingToken, Finding, LockError};
 
 const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";

@@ -7,7 +7,8 @@ use proptest::test_runner::{Config, TestRunner};
 
 use super::super::{Command, Mutant};
 use super::world::{World, ask, ending, name, renewal};
-use crate::contract::{AcquireRequest, Operation, Purpose};
+use crate::contract::{AcquireRequest, Purpose};
+use crate::operation::Operation;
 use crate::{FencingToken, Hold, LeaseId, Mode};
 
 #[derive(Clone, Debug)]

@@ -5,10 +5,8 @@ use std::time::Duration;
 use super::super::state::Remembered;
 use super::super::{Command, MAX_REMEMBERED, Reply};
 use super::world::{LEASE, World, ask, id, name, renewal};
-use crate::contract::{
-    AcquireReply, HAND_OVER_BATCH, Hint, Operation, OperationReply, Purpose, ReleaseReply,
-    RenewReply,
-};
+use crate::contract::{AcquireReply, HAND_OVER_BATCH, Hint, Purpose, ReleaseReply, RenewReply};
+use crate::operation::{Operation, OperationReply};
 use crate::{
     ClientId, ErrorKind, FencingToken, Hold, LeaseId, LockError, LostReason, Metadata, Mode, Moment,
 };
@@ -388,7 +386,7 @@ fn a_removed_waiter_leaves_the_queue_and_receives_the_reason() {
         RenewReply::Queued { position, .. } => assert_eq!(position, Some(0)),
         other => panic!("{other:?}"),
     }
-    let long = "r".repeat(crate::contract::MAX_REMOVAL_REASON_BYTES + 1);
+    let long = "r".repeat(crate::operation::MAX_REMOVAL_REASON_BYTES + 1);
     let error = refused(&mut world, &Command::Operate(remove(0x30, &long)));
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "reason", .. }), "{error}");
     world.profile.remove_waiter = false;

@@ -6,8 +6,9 @@ use std::time::Duration;
 use super::super::{Command, Entry, Head, LockState, MemoryStore, Mutant, Reply, Table, WakeUp};
 use crate::contract::{
     AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
-    Operation, Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
+    Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
+use crate::operation::Operation;
 use crate::{
     Capabilities, ClientId, Expiry, FencingToken, HandOff, Hold, LeaseId, LockKind, LockName,
     Metadata, Mode, Moment,

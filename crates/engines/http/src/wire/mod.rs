@@ -15,10 +15,9 @@ use std::time::Duration;
 use holdline_core::counting::{CountingCommand, CountingReply};
 use holdline_core::latch::{LatchCommand, LatchReply};
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, AuditPage, AuditRequest, ClientId, Ending,
-    FencingToken, Hint, Hold, LeaseId, ListRequest, LockKind, LockName, Metadata, MetadataError,
-    Mode, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest, ShortLeaseId,
+    AcquireReply, AcquireRequest, AuditPage, AuditRequest, ClientId, Ending, FencingToken, Hint,
+    Hold, LeaseId, ListRequest, LockKind, LockName, Metadata, MetadataError, Mode, Operation,
+    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, ShortLeaseId,
 };
 use serde::{Deserialize, Serialize};
 
@@ -365,40 +364,52 @@ pub enum Operate {
     AuditRead(AuditRequest),
 }
 
-impl From<Operation> for Operate {
-    fn from(operation: Operation) -> Operate {
-        match operation {
-            Operation::Revoke { name, token, reason, now } => {
-                Operate::Revoke { name, token, reason, now }
-            }
-            Operation::RevokeHolder { name, holder, reason } => {
-                Operate::RevokeHolder { name, holder, reason }
-            }
-            Operation::RemoveWaiter { name, waiter, reason } => {
-                Operate::RemoveWaiter { name, waiter, reason }
-            }
-            Operation::Freeze { name, duration, reason } => {
-                Operate::Freeze { name, duration, reason }
-            }
-            Operation::Unfreeze { name } => Operate::Unfreeze { name },
-            Operation::RaiseFence { to } => Operate::RaiseFence { to },
-            Operation::Latch { name, command } => match command {
+/// What an [`Operate`] asks for.
+#[derive(Clone, Debug)]
+pub enum Command {
+    /// An operator's command.
+    Operation(Operation),
+    /// A command to a latch.
+    Latch(LockName, LatchCommand),
+    /// A command to a counting semaphore.
+    Counting(LockName, CountingCommand),
+    /// A page of the audit trail.
+    AuditRead(AuditRequest),
+}
+
+impl From<Command> for Operate {
+    fn from(command: Command) -> Operate {
+        match command {
+            Command::Operation(operation) => match operation {
+                Operation::Revoke { name, token, reason, now } => {
+                    Operate::Revoke { name, token, reason, now }
+                }
+                Operation::RevokeHolder { name, holder, reason } => {
+                    Operate::RevokeHolder { name, holder, reason }
+                }
+                Operation::RemoveWaiter { name, waiter, reason } => {
+                    Operate::RemoveWaiter { name, waiter, reason }
+                }
+                Operation::Freeze { name, duration, reason } => {
+                    Operate::Freeze { name, duration, reason }
+                }
+                Operation::Unfreeze { name } => Operate::Unfreeze { name },
+                Operation::RaiseFence { to } => Operate::RaiseFence { to },
+            },
+            Command::Latch(name, command) => match command {
                 LatchCommand::Set(count) => Operate::LatchSet { name, count },
                 LatchCommand::CountDown(count) => Operate::LatchCountDown { name, count },
                 LatchCommand::Count => Operate::LatchCount { name },
             },
-            Operation::Counting { name, command } => Operate::Counting { name, command },
-            Operation::Audit(AuditCommand::Read(request)) => Operate::AuditRead(request),
-            Operation::Audit(AuditCommand::Append { .. }) => {
-                unreachable!("the capabilities of a server's client refuse it")
-            }
+            Command::Counting(name, command) => Operate::Counting { name, command },
+            Command::AuditRead(request) => Operate::AuditRead(request),
         }
     }
 }
 
-impl From<Operate> for Operation {
-    fn from(operation: Operate) -> Operation {
-        match operation {
+impl From<Operate> for Command {
+    fn from(message: Operate) -> Command {
+        let operation = match message {
             Operate::Revoke { name, token, reason, now } => {
                 Operation::Revoke { name, token, reason, now }
             }
@@ -414,19 +425,20 @@ impl From<Operate> for Operation {
             Operate::Unfreeze { name } => Operation::Unfreeze { name },
             Operate::RaiseFence { to } => Operation::RaiseFence { to },
             Operate::LatchSet { name, count } => {
-                Operation::Latch { name, command: LatchCommand::Set(count) }
+                return Command::Latch(name, LatchCommand::Set(count));
             }
             Operate::LatchCountDown { name, count } => {
-                Operation::Latch { name, command: LatchCommand::CountDown(count) }
+                return Command::Latch(name, LatchCommand::CountDown(count));
             }
-            Operate::LatchCount { name } => Operation::Latch { name, command: LatchCommand::Count },
-            Operate::Counting { name, command } => Operation::Counting { name, command },
-            Operate::AuditRead(request) => Operation::Audit(AuditCommand::Read(request)),
-        }
+            Operate::LatchCount { name } => return Command::Latch(name, LatchCommand::Count),
+            Operate::Counting { name, command } => return Command::Counting(name, command),
+            Operate::AuditRead(request) => return Command::AuditRead(request),
+        };
+        Command::Operation(operation)
     }
 }
 
-/// An [`OperationReply`].
+/// The reply to a [`Command`].
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 #[allow(missing_docs)]
@@ -445,30 +457,24 @@ impl From<OperationReply> for Operated {
             OperationReply::Done => Operated::Done,
             OperationReply::Notified { left } => Operated::HolderNotified { left },
             OperationReply::NothingThere => Operated::NothingThere,
-            OperationReply::Latch(LatchReply { count, changed }) => {
-                Operated::Latch { count, changed }
-            }
-            OperationReply::Counting(CountingReply { before, after }) => {
-                Operated::Counting { before, after }
-            }
-            OperationReply::Audit(page) => Operated::AuditRead(page),
         }
     }
 }
 
-impl From<Operated> for OperationReply {
-    fn from(reply: Operated) -> OperationReply {
-        match reply {
-            Operated::Done => OperationReply::Done,
-            Operated::HolderNotified { left } => OperationReply::Notified { left },
-            Operated::NothingThere => OperationReply::NothingThere,
-            Operated::Latch { count, changed } => {
-                OperationReply::Latch(LatchReply { count, changed })
-            }
-            Operated::Counting { before, after } => {
-                OperationReply::Counting(CountingReply { before, after })
-            }
-            Operated::AuditRead(page) => OperationReply::Audit(page),
-        }
+impl From<LatchReply> for Operated {
+    fn from(LatchReply { count, changed }: LatchReply) -> Operated {
+        Operated::Latch { count, changed }
+    }
+}
+
+impl From<CountingReply> for Operated {
+    fn from(CountingReply { before, after }: CountingReply) -> Operated {
+        Operated::Counting { before, after }
+    }
+}
+
+impl From<AuditPage> for Operated {
+    fn from(page: AuditPage) -> Operated {
+        Operated::AuditRead(page)
     }
 }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::LARGEST_FENCE;
+use holdline_core::operation::LARGEST_FENCE;
 use holdline_core::{
     Certainty, Engine, ErrorKind, ListRequest, LockError, Operation, OperationReply, Purpose,
     ReleaseReply,

@@ -2,9 +2,7 @@
 //! it, and changes nothing.
 
 use holdline_core::audit::MAX_RECORDS;
-use holdline_core::{
-    AuditCommand, AuditPage, AuditRecord, AuditRequest, Engine, Operation, OperationReply, Operator,
-};
+use holdline_core::{AuditPage, AuditRecord, AuditRequest, Engine, Operator};
 use holdline_mysql::MysqlEngine;
 use holdline_services::{MariaDbConfig, MariaDbServer};
 
@@ -12,17 +10,12 @@ use crate::support::{connect, engine, request, take};
 
 async fn append(engine: &MysqlEngine, who: &str) {
     let operator = Operator { who: who.into(), from: "here".into() };
-    let record = Box::new(AuditRecord::new("freeze", &operator));
-    let append = Operation::Audit(AuditCommand::Append { at_ms: 0, record });
-    assert_eq!(engine.operate(&append).await.expect("appended"), OperationReply::Done);
+    let record = AuditRecord::new("freeze", &operator);
+    engine.append_audit(0, &record).await.expect("appended");
 }
 
 async fn read(engine: &MysqlEngine) -> AuditPage {
-    let read = Operation::Audit(AuditCommand::Read(AuditRequest::default()));
-    match engine.operate(&read).await.expect("read") {
-        OperationReply::Audit(page) => page,
-        other => panic!("{other:?}"),
-    }
+    engine.read_audit(&AuditRequest::default()).await.expect("read")
 }
 
 /// The rights of `docs/mysql.md` for an account that must not change the trail.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::LARGEST_FENCE;
+use holdline_core::operation::LARGEST_FENCE;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_mysql::mysql_async::prelude::Queryable;
 use holdline_mysql::{MysqlOptions, checkup};

@@ -1,9 +1,7 @@
 //! The audit trail as roles see it: they append to it and read it, and change nothing.
 
 use holdline_core::audit::MAX_RECORDS;
-use holdline_core::{
-    AuditCommand, AuditPage, AuditRecord, AuditRequest, Engine, Operation, OperationReply, Operator,
-};
+use holdline_core::{AuditPage, AuditRecord, AuditRequest, Engine, Operator};
 use holdline_postgres::PostgresEngine;
 use holdline_services::{PostgresConfig, PostgresServer};
 
@@ -11,17 +9,12 @@ use crate::support::{connect, engine};
 
 async fn append(engine: &PostgresEngine, who: &str) {
     let operator = Operator { who: who.into(), from: "here".into() };
-    let record = Box::new(AuditRecord::new("freeze", &operator));
-    let append = Operation::Audit(AuditCommand::Append { at_ms: 0, record });
-    assert_eq!(engine.operate(&append).await.expect("appended"), OperationReply::Done);
+    let record = AuditRecord::new("freeze", &operator);
+    engine.append_audit(0, &record).await.expect("appended");
 }
 
 async fn read(engine: &PostgresEngine) -> AuditPage {
-    let read = Operation::Audit(AuditCommand::Read(AuditRequest::default()));
-    match engine.operate(&read).await.expect("read") {
-        OperationReply::Audit(page) => page,
-        other => panic!("{other:?}"),
-    }
+    engine.read_audit(&AuditRequest::default()).await.expect("read")
 }
 
 #[tokio::test]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::LARGEST_FENCE;
+use holdline_core::operation::LARGEST_FENCE;
 use holdline_core::{Checkup, Finding, Health};
 use holdline_postgres::tokio_postgres::IsolationLevel;
 use holdline_postgres::{PostgresOptions, checkup};

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::LARGEST_FENCE;
+use holdline_core::operation::LARGEST_FENCE;
 use holdline_core::{Engine, ErrorKind, ListRequest, Operation, OperationReply};
 use holdline_services::{PostgresConfig, PostgresServer};
 

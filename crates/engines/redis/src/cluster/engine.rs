@@ -5,9 +5,10 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditCommand, Capabilities, Clock, Hints, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Capabilities, Clock, Hints,
+    LatchCommand, LatchReply, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 
 use super::attempt::SlotRequest;
@@ -126,6 +127,21 @@ impl Verbs for ClusterEngine {
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         self.0.operate(operation).await
     }
+
+    async fn latch(&self, name: &LockName, command: LatchCommand) -> Result<LatchReply, LockError> {
+        let reply = self.0.send(name, || native::requests::latch(&self.0.context, name, command));
+        native::replies::latch(&reply.await?)
+    }
+
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        let reply = self.0.ask_trail(|| native::trail::append(&self.0.context, record));
+        native::trail::appended(&reply.await?)
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        let reply = self.0.ask_trail(|| native::trail::read(&self.0.context, request));
+        native::trail::page(&reply.await?, request)
+    }
 }
 
 impl Inner {
@@ -204,9 +220,6 @@ impl Inner {
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        if let Operation::Audit(command) = operation {
-            return self.audit(command).await;
-        }
         let Some(name) = operation.name() else {
             return Err(self.capabilities.lacks("an operation on all names at once"));
         };
@@ -216,14 +229,13 @@ impl Inner {
 }
 
 impl Inner {
-    /// Sends a command to the audit trail, which has one key and so one slot.
-    async fn audit(&self, command: &AuditCommand) -> Result<OperationReply, LockError> {
+    /// Sends a call to the audit trail, which has one key and so one slot.
+    async fn ask_trail(&self, call: impl Fn() -> Call + Send + Sync) -> Result<Value, LockError> {
         let slot = key_slot(&self.context.layout.audit());
         let deadline = self.context.deadline;
-        let full = || native::trail::call(&self.context, command);
-        let lock_key_only = || Some(full());
-        let request = SlotRequest { slot, deadline, full: &full, lock_key_only: &lock_key_only };
-        native::trail::reply(&self.router.send(request).await?, command)
+        let lock_key_only = || Some(call());
+        let request = SlotRequest { slot, deadline, full: &call, lock_key_only: &lock_key_only };
+        self.router.send(request).await
     }
 }
 

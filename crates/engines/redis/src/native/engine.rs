@@ -25,9 +25,10 @@ use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, AuditTrail, Capabilities, Clock, ClockKind, Hints, LeaseId,
-    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply,
-    ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities,
+    Clock, ClockKind, Hints, LatchCommand, LatchReply, LeaseId, ListPage, ListRequest, LockError,
+    LockName, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewRequest,
+    Renewed, Snapshot, Verbs,
 };
 
 use super::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
@@ -166,6 +167,20 @@ impl Verbs for RedisEngine {
         self.0.operate(operation).await
     }
 
+    async fn latch(&self, name: &LockName, command: LatchCommand) -> Result<LatchReply, LockError> {
+        let call = || requests::latch(&self.0.context, name, command);
+        replies::latch(&self.0.link.call(call).await?)
+    }
+
+    async fn append_audit(&self, record: &AuditRecord) -> Result<(), LockError> {
+        trail::appended(&self.0.link.call(|| trail::append(&self.0.context, record)).await?)
+    }
+
+    async fn read_audit(&self, request: &AuditRequest) -> Result<AuditPage, LockError> {
+        let reply = self.0.link.call(|| trail::read(&self.0.context, request)).await?;
+        trail::page(&reply, request)
+    }
+
     async fn flush(&self) {
         self.0.link.report_quarantine().await;
     }
@@ -184,10 +199,7 @@ impl Inner {
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
         let reply = self.link.call_of(run, || requests::operate(&self.context, operation)).await;
-        match operation {
-            Operation::Audit(command) => trail::reply(&reply?, command),
-            _ => replies::operated(&reply?),
-        }
+        replies::operated(&reply?)
     }
 
     /// Waits until enough replicas have the grants of this run of the server.

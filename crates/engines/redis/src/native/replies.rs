@@ -217,12 +217,17 @@ pub(crate) fn operated(value: &Value) -> Result<OperationReply, LockError> {
         "done" => Ok(OperationReply::Done),
         "notified" => Ok(OperationReply::Notified { left: Some(reply.millis(0)?) }),
         "nothing" => Ok(OperationReply::NothingThere),
-        "latch" => {
-            let count = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;
-            Ok(OperationReply::Latch(LatchReply { count, changed: reply.text(1)? == "1" }))
-        }
         _ => Err(reply.unknown_status()),
     }
+}
+
+pub(crate) fn latch(value: &Value) -> Result<LatchReply, LockError> {
+    let reply = ScriptReply::of(value)?;
+    if reply.status != "latch" {
+        return Err(reply.unknown_status());
+    }
+    let count = reply.text(0)?.parse().map_err(|_| reply.unexpected(0))?;
+    Ok(LatchReply { count, changed: reply.text(1)? == "1" })
 }
 
 /// Reads the states of these names.

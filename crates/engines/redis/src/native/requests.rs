@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{MIN_TOMBSTONE, removal_reason};
+use holdline_core::contract::MIN_TOMBSTONE;
+use holdline_core::operation::removal_reason;
 use holdline_core::{
     AcquireRequest, Ending, FencingToken, Hold, LatchCommand, LockName, Mode, Operation, Purpose,
     ReleaseRequest, RenewRequest,
@@ -149,9 +150,7 @@ pub(crate) fn operate(context: &RequestContext, operation: &Operation) -> Call {
         }
         Operation::Unfreeze { name } => (name, vec!["unfreeze".into()]),
         Operation::RaiseFence { to } => return raise(context, *to),
-        Operation::Latch { name, command } => return latch(context, name, *command),
-        Operation::Audit(command) => return super::trail::call(context, command),
-        Operation::RevokeHolder { .. } | Operation::Counting { .. } => {
+        Operation::RevokeHolder { .. } => {
             unreachable!("the capabilities of this dialect refuse it")
         }
     };
@@ -174,7 +173,7 @@ fn raise(context: &RequestContext, to: FencingToken) -> Call {
     }
 }
 
-fn latch(context: &RequestContext, name: &LockName, command: LatchCommand) -> Call {
+pub(crate) fn latch(context: &RequestContext, name: &LockName, command: LatchCommand) -> Call {
     let (verb, by) = match command {
         LatchCommand::Set(count) => ("set", count),
         LatchCommand::CountDown(by) => ("down", by),

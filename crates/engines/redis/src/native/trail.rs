@@ -1,10 +1,7 @@
 //! The audit trail: a stream of the server, and its entries as records.
 
 use holdline_core::audit::MAX_RECORDS;
-use holdline_core::{
-    AuditCommand, AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest, LockError,
-    OperationReply,
-};
+use holdline_core::{AuditEntry, AuditId, AuditPage, AuditRecord, AuditRequest, LockError};
 
 use super::RequestContext;
 use super::replies::ScriptReply;
@@ -12,19 +9,21 @@ use crate::args::Args;
 use crate::error::protocol;
 use crate::link::{Call, RoutingPolicy, Value};
 
-/// Makes the call for a command to the trail.
-pub(crate) fn call(context: &RequestContext, command: &AuditCommand) -> Call {
-    let arguments = match command {
-        AuditCommand::Append { record, .. } => {
-            Args::from(["append".to_owned(), MAX_RECORDS.to_string(), record.to_encoded()])
-        }
-        AuditCommand::Read(request) => {
-            let last = request.before.map_or_else(|| "+".to_owned(), |id| before(id).to_string());
-            let first = request.since_ms.to_string();
-            let limit = request.limit().to_string();
-            Args::from(["read".to_owned(), last, first, limit])
-        }
-    };
+/// Makes the call that appends a record.
+pub(crate) fn append(context: &RequestContext, record: &AuditRecord) -> Call {
+    let text = record.to_encoded();
+    call(context, Args::from(["append".to_owned(), MAX_RECORDS.to_string(), text]))
+}
+
+/// Makes the call that reads a page.
+pub(crate) fn read(context: &RequestContext, request: &AuditRequest) -> Call {
+    let last = request.before.map_or_else(|| "+".to_owned(), |id| before(id).to_string());
+    let first = request.since_ms.to_string();
+    let limit = request.limit().to_string();
+    call(context, Args::from(["read".to_owned(), last, first, limit]))
+}
+
+fn call(context: &RequestContext, arguments: Args) -> Call {
     Call {
         script: context.scripts.audit(),
         keys: Args::from([context.layout.audit()]),
@@ -42,20 +41,19 @@ fn before(id: AuditId) -> AuditId {
     }
 }
 
-/// Reads the reply to a command.
-pub(crate) fn reply(value: &Value, command: &AuditCommand) -> Result<OperationReply, LockError> {
+/// Reads the reply to an append.
+pub(crate) fn appended(value: &Value) -> Result<(), LockError> {
     let reply = ScriptReply::of(value)?;
-    match (reply.status, command) {
-        ("done", AuditCommand::Append { .. }) => Ok(OperationReply::Done),
-        ("audit", AuditCommand::Read(request)) => {
-            let entries = reply.part(0)?.as_array().ok_or_else(|| reply.unexpected(0))?;
-            page(entries, request).map(OperationReply::Audit)
-        }
-        _ => Err(reply.unknown_status()),
-    }
+    if reply.status == "done" { Ok(()) } else { Err(reply.unknown_status()) }
 }
 
-fn page(entries: &[Value], request: &AuditRequest) -> Result<AuditPage, LockError> {
+/// Reads the reply to a read.
+pub(crate) fn page(value: &Value, request: &AuditRequest) -> Result<AuditPage, LockError> {
+    let reply = ScriptReply::of(value)?;
+    if reply.status != "audit" {
+        return Err(reply.unknown_status());
+    }
+    let entries = reply.part(0)?.as_array().ok_or_else(|| reply.unexpected(0))?;
     let entries = entries.iter().map(|entry| {
         let parts = entry.as_array().unwrap_or_default();
         let id = parts.first().and_then(Value::as_text).and_then(|id| id.parse().ok());

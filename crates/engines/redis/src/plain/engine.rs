@@ -234,11 +234,9 @@ impl Inner {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::RemoveWaiter { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.capabilities)),
+            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
+                Err(operation.unsupported(&self.capabilities))
+            }
         }
     }
 

@@ -218,11 +218,9 @@ impl Verbs for QuorumEngine {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
-            other @ (Operation::RevokeHolder { .. }
-            | Operation::RemoveWaiter { .. }
-            | Operation::Latch { .. }
-            | Operation::Counting { .. }
-            | Operation::Audit(_)) => Err(other.unsupported(&self.0.capabilities)),
+            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
+                Err(operation.unsupported(&self.0.capabilities))
+            }
         }
     }
 

@@ -13,9 +13,7 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use holdline_core::counting::MAX_PERMITS;
-use holdline_core::{
-    Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName, OperationReply,
-};
+use holdline_core::{Certainty, CountingCommand, CountingReply, ErrorKind, LockError, LockName};
 use tokio::sync::oneshot;
 
 use super::COUNTING;
@@ -63,25 +61,24 @@ impl RequestContext {
 }
 
 /// Carries out a command to a counting semaphore.
-pub(super) async fn operate(
+pub(super) async fn carry_out(
     calls: &Arc<Calls>,
     name: &LockName,
     command: CountingCommand,
-) -> Result<OperationReply, LockError> {
-    let reply = match command {
-        CountingCommand::Acquire(_) | CountingCommand::Drain => take(calls, name, command).await?,
+) -> Result<CountingReply, LockError> {
+    match command {
+        CountingCommand::Acquire(_) | CountingCommand::Drain => take(calls, name, command).await,
         CountingCommand::Await { permits, at_most } => {
             let end = calls.clock.now().after(at_most);
             let asked = calls.clock.sleep_until(end);
             tokio::select! {
                 biased;
-                changed = await_permits(calls, name, permits) => changed?,
-                () = asked => ask(calls, name, CountingCommand::Available).await?,
+                changed = await_permits(calls, name, permits) => changed,
+                () = asked => ask(calls, name, CountingCommand::Available).await,
             }
         }
-        _ => ask(calls, name, command).await?,
-    };
-    Ok(OperationReply::Counting(reply))
+        _ => ask(calls, name, command).await,
+    }
 }
 
 async fn ask(

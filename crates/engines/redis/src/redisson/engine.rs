@@ -15,9 +15,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, FencingToken, HandOff, Hint,
-    Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Mode, Operation, OperationReply,
-    ReleaseReply, ReleaseRequest, RenewRequest, Renewed, Snapshot, Verbs,
+    AcquireReply, AcquireRequest, Capabilities, Clock, ClockKind, CountingCommand, CountingReply,
+    FencingToken, HandOff, Hint, Hints, LatchCommand, LatchReply, LeaseId, ListPage, ListRequest,
+    LockError, LockName, Mode, Operation, OperationReply, ReleaseReply, ReleaseRequest,
+    RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::calls::Calls;
@@ -166,16 +167,35 @@ impl Verbs for RedissonEngine {
             Operation::RaiseFence { .. } => Err(self.0.capabilities.lacks(
                 "raising the fence of all names at once: Redisson has a counter for each name",
             )),
-            Operation::Latch { name, .. } if self.0.calls.route.is_of_cluster() => {
-                self.0.calls.context.names.check_latch(name)?;
-                operation.check(&self.0.capabilities)
-            }
             _ => operation.check(&self.0.capabilities),
         }
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         self.0.operate(operation).await
+    }
+
+    async fn latch(&self, name: &LockName, command: LatchCommand) -> Result<LatchReply, LockError> {
+        let calls = &self.0.calls;
+        calls.context.names.check(name)?;
+        if calls.route.is_of_cluster() {
+            calls.context.names.check_latch(name)?;
+        }
+        let verbs = calls.route.publish_verbs().await;
+        let call = || calls.context.latch(name, command, verbs);
+        // A latch has no other key.
+        let lock_key_only = || Some(call());
+        let sent = calls.send_or_lock_key_only(name, Purpose::Other, call, lock_key_only).await?;
+        native::replies::latch(&sent.value)
+    }
+
+    async fn counting(
+        &self,
+        name: &LockName,
+        command: CountingCommand,
+    ) -> Result<CountingReply, LockError> {
+        self.0.calls.context.names.check(name)?;
+        counting::carry_out(&self.0.calls, name, command).await
     }
 }
 
@@ -237,26 +257,12 @@ impl Inner {
             Operation::RevokeHolder { name, holder, reason } => {
                 self.revoke(name, |held| held.has_id(holder), None, reason).await
             }
-            Operation::Latch { name, command } => {
-                let verbs = self.calls.route.publish_verbs().await;
-                let call = || self.calls.context.latch(name, *command, verbs);
-                // A latch has no other key.
-                let lock_key_only = || Some(call());
-                let purpose = Purpose::Other;
-                let sent =
-                    self.calls.send_or_lock_key_only(name, purpose, call, lock_key_only).await?;
-                native::operated(&sent.value)
-            }
-            Operation::Counting { name, command } => {
-                counting::operate(&self.calls, name, *command).await
-            }
             Operation::RemoveWaiter { .. }
             | Operation::Freeze { .. }
             | Operation::Unfreeze { .. } => Err(operation.unsupported(&self.capabilities)),
             Operation::RaiseFence { .. } => {
                 Err(self.capabilities.lacks("an operation on all names at once"))
             }
-            Operation::Audit(_) => Err(self.capabilities.lacks_audit()),
         }
     }
 

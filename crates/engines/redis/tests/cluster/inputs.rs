@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use holdline_conformance::asking::{name, request, take};
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{
-    Certainty, Engine, ErrorKind, LatchCommand, LockError, Operation, OperationReply, Verbs,
-};
+use holdline_core::{Certainty, Engine, ErrorKind, LatchCommand, LockError};
 use holdline_redis::{ClusterEngine, RedisEngine, RedisOptions, connect};
 use holdline_services::{ClusterConfig, RedisCluster, RedisConfig, RedisServer, Reply};
 
@@ -117,12 +115,7 @@ async fn a_latch_may_have_any_name_in_a_cluster() {
     let engine = ClusterEngine::connect(&options, Arc::new(MachineClock)).await.expect("there");
     for text in ["a", "b", "{a}", "{}%", "50%"] {
         let latch = async |command| {
-            let operation = Operation::Latch { name: name(text), command };
-            Verbs::check_operation(&engine, &operation).expect("possible");
-            match Verbs::operate(&engine, &operation).await.expect("answered") {
-                OperationReply::Latch(reply) => reply.count,
-                other => panic!("expected a count, got {other:?}"),
-            }
+            Engine::latch(&engine, &name(text), command).await.expect("answered").count
         };
         assert_eq!(latch(LatchCommand::Set(2)).await, 2, "{text}");
         assert_eq!(latch(LatchCommand::CountDown(2)).await, 0, "{text}");

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{Checkup, Engine, Finding, Health, LatchCommand, Operation};
+use holdline_core::{Checkup, Engine, Finding, Health, LatchCommand};
 use holdline_redis::{RedisOptions, checkup};
 use holdline_services::{RedisConfig, RedisServer, Sentinel};
 
@@ -274,8 +274,7 @@ async fn data_under_our_keys_is_counted() {
 async fn a_latch_is_no_key_without_an_end() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
-    let latch = Operation::Latch { name: name("a"), command: LatchCommand::Set(2) };
-    engine.operate(&latch).await.expect("set");
+    Engine::latch(&engine, &name("a"), LatchCommand::Set(2)).await.expect("set");
     let found = run_checkup(&server.url()).await;
     assert_eq!(of(&found, "keys").health(), Health::Ok, "{found:?}");
     server.raw().say("SET holdline:{theirs}:1c 1000").expect("set");

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use holdline_core::{
     Certainty, Engine, ErrorKind, Hold, LatchCommand, LatchReply, ListRequest, LockError, Mode,
-    Operation, OperationReply, Purpose, RenewReply, RenewRequest,
+    Operation, Purpose, RenewReply, RenewRequest,
 };
 use holdline_redis::RedisEngine;
 use holdline_services::{RedisConfig, RedisServer};
@@ -289,11 +289,7 @@ async fn a_freeze_without_a_token_leaves_no_keys() {
 const LATCH: &str = "holdline:{a}:1c";
 
 async fn latch(engine: &RedisEngine, command: LatchCommand) -> Result<LatchReply, LockError> {
-    let operation = Operation::Latch { name: name("a"), command };
-    match engine.operate(&operation).await? {
-        OperationReply::Latch(reply) => Ok(reply),
-        other => panic!("expected a count, got {other:?}"),
-    }
+    Engine::latch(engine, &name("a"), command).await
 }
 
 /// An application's own counter has the name of a latch.

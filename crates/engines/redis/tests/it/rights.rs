@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::{
-    AcquireReply, AuditCommand, AuditRecord, AuditRequest, Engine, ErrorKind, Finding, Health,
-    LatchCommand, ListRequest, Operation, OperationReply, Operator, Purpose, RenewRequest,
+    AcquireReply, AuditRecord, AuditRequest, Engine, ErrorKind, Finding, Health, LatchCommand,
+    ListRequest, Operation, Operator, Purpose, RenewRequest,
 };
 use holdline_redis::{RedisEngine, RedisOptions, checkup};
 use holdline_services::{RedisConfig, RedisServer};
@@ -66,8 +66,7 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     engine.operate(&Operation::Freeze { name: name("a"), duration, reason }).await.expect("frozen");
     engine.operate(&Operation::Unfreeze { name: name("a") }).await.expect("free");
     for command in [LatchCommand::Set(2), LatchCommand::CountDown(1), LatchCommand::CountDown(1)] {
-        let latch = Operation::Latch { name: name("a"), command };
-        engine.operate(&latch).await.expect("counted");
+        Engine::latch(&engine, &name("a"), command).await.expect("counted");
     }
     let list = ListRequest { prefix: String::new(), after: None, limit: 10 };
     assert!(engine.list(&list).await.is_err(), "that is the operator's");
@@ -78,13 +77,10 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
 async fn nobody_but_the_operator_appends_to_the_audit_trail_and_nobody_changes_it() {
     let server = server();
     let (locker, operator) = (engine(&server, "locker").await, engine(&server, "operator").await);
-    let append = || {
-        let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
-        Operation::Audit(AuditCommand::Append { at_ms: 0, record })
-    };
-    let error = locker.operate(&append()).await.expect_err("refused");
+    let record = AuditRecord::new("freeze", &Operator::default());
+    let error = Engine::append_audit(&locker, 0, &record).await.expect_err("refused");
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
-    assert_eq!(operator.operate(&append()).await.expect("appended"), OperationReply::Done);
+    Engine::append_audit(&operator, 0, &record).await.expect("appended");
     let trail = "holdline-audit:{holdline:}";
     for user in ["locker", "operator"] {
         let mut session = server.raw();
@@ -102,10 +98,8 @@ async fn nobody_but_the_operator_appends_to_the_audit_trail_and_nobody_changes_i
             assert!(reply.error().is_some(), "{user}: {line:?}: {reply:?}");
         }
     }
-    let read = Operation::Audit(AuditCommand::Read(AuditRequest::default()));
-    let OperationReply::Audit(page) = operator.operate(&read).await.expect("read") else {
-        panic!("a page")
-    };
+    let read = AuditRequest::default();
+    let page = Engine::read_audit(&operator, &read).await.expect("read");
     assert_eq!(page.entries.len(), 1, "{page:?}");
 }
 
@@ -116,16 +110,12 @@ async fn only_about_the_newest_records_are_kept() {
     let engine = RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
     let fill = "for n = 1, 11000 do redis.call('XADD', KEYS[1], '*', 'x', '') end";
     server.raw().send(&["EVAL", fill, "1", "holdline-audit:{holdline:}"]).expect("filled");
-    let record = Box::new(AuditRecord::new("freeze", &Operator::default()));
-    let append = Operation::Audit(AuditCommand::Append { at_ms: 0, record });
-    engine.operate(&append).await.expect("appended");
+    let record = AuditRecord::new("freeze", &Operator::default());
+    Engine::append_audit(&engine, 0, &record).await.expect("appended");
     let length = server.raw().send(&["XLEN", "holdline-audit:{holdline:}"]).expect("a number");
     assert!((10_000..=10_200).contains(&length.integer().expect("a number")), "{length:?}");
-    let read =
-        Operation::Audit(AuditCommand::Read(AuditRequest { limit: 2, ..Default::default() }));
-    let OperationReply::Audit(page) = engine.operate(&read).await.expect("read") else {
-        panic!("a page")
-    };
+    let read = AuditRequest { limit: 2, ..Default::default() };
+    let page = Engine::read_audit(&engine, &read).await.expect("read");
     let actions: Vec<&str> =
         page.entries.iter().map(|entry| entry.record.action.as_str()).collect();
     assert_eq!(actions, ["freeze", "unreadable"], "what others have added is shown");

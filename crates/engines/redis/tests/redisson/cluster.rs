@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use holdline_conformance::asking;
 use holdline_core::{
-    AcquireReply, Engine, ErrorKind, Hint, LatchCommand, Operation, Purpose, ReleaseReply,
-    RenewReply,
+    AcquireReply, Engine, ErrorKind, Hint, LatchCommand, Purpose, ReleaseReply, RenewReply,
 };
 use holdline_redis::RedissonEngine;
 use holdline_services::{ClusterConfig, Flavour, RedisCluster, RedisConfig};
@@ -128,8 +127,8 @@ async fn names_whose_keys_would_be_apart_are_refused() {
         assert!(engine.inspect(&name(bad)).await.is_err(), "{bad}");
     }
     take(&engine, &request("{orders}:7")).await;
-    let latch = |text| Operation::Latch { name: name(text), command: LatchCommand::Set(2) };
-    assert!(Engine::operate(&engine, &latch("ready")).await.is_ok());
-    let error = Engine::operate(&engine, &latch("{orders}:8")).await.expect_err("refused");
+    let set = LatchCommand::Set(2);
+    assert!(Engine::latch(&engine, &name("ready"), set).await.is_ok());
+    let error = Engine::latch(&engine, &name("{orders}:8"), set).await.expect_err("refused");
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "name", .. }), "{error:?}");
 }

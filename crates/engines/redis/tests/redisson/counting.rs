@@ -6,10 +6,7 @@ use std::time::{Duration, Instant};
 
 use holdline::{Client, CountingSemaphore};
 use holdline_conformance::clock::MachineClock;
-use holdline_core::{
-    Certainty, CountingCommand, CountingReply, Engine, ErrorKind, LockError, Operation,
-    OperationReply,
-};
+use holdline_core::{Certainty, CountingCommand, CountingReply, Engine, ErrorKind, LockError};
 use holdline_redis::{RedisEngine, RedisOptions, RedissonEngine};
 use holdline_services::{Fault, FaultProxy, Frames, Raw, RedisConfig, RedisServer, Reply};
 
@@ -21,11 +18,7 @@ async fn ask(
     engine: &RedissonEngine,
     command: CountingCommand,
 ) -> Result<CountingReply, LockError> {
-    let operation = Operation::Counting { name: name("slots"), command };
-    match engine.operate(&operation).await? {
-        OperationReply::Counting(reply) => Ok(reply),
-        other => panic!("a semaphore was asked: {other:?}"),
-    }
+    Engine::counting(engine, &name("slots"), command).await
 }
 
 fn raw(server: &RedisServer, words: &[&str]) -> Reply {

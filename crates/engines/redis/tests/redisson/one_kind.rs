@@ -3,7 +3,8 @@
 //! kind of lock, and latches and counting semaphores have names of their own.
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Engine, Hints, LeaseId, ListPage,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply, LeaseId, ListPage,
     ListRequest, LockError, LockKind, LockName, Operation, OperationReply, ReleaseReply,
     ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
@@ -86,20 +87,48 @@ impl Engine for OneKind {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        let named = |name: &LockName| LockName::new(format!("{name}-other")).expect("a good name");
-        let operation = match operation {
-            Operation::Latch { name, command } => {
-                Operation::Latch { name: named(name), command: *command }
-            }
-            Operation::Counting { name, command } => {
-                Operation::Counting { name: named(name), command: *command }
-            }
-            _ => return Engine::operate(&self.engine, operation),
-        };
-        Answer::later(async move { Engine::operate(&self.engine, &operation).await })
+        Engine::operate(&self.engine, operation)
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        let name = other(name);
+        Answer::later(async move { Engine::latch(&self.engine, &name, command).await })
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        let name = other(name);
+        Answer::later(async move { Engine::counting(&self.engine, &name, command).await })
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        Engine::append_audit(&self.engine, at_ms, record)
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        Engine::read_audit(&self.engine, request)
     }
 
     fn flush(&self) -> Answer<'_, ()> {
         Engine::flush(&self.engine)
     }
+}
+
+/// Returns the name of a latch or semaphore beside the lock of this name.
+fn other(name: &LockName) -> LockName {
+    LockName::new(format!("{name}-other")).expect("a good name")
 }

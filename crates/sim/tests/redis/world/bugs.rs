@@ -9,9 +9,10 @@ use std::time::Duration;
 
 use futures_core::Stream;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Answer, Capabilities, Certainty, Ending, Engine, Hint, Hints,
-    LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
-    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
+    Certainty, CountingCommand, CountingReply, Ending, Engine, Hint, Hints, LatchCommand,
+    LatchReply, LeaseId, ListPage, ListRequest, LockError, LockName, Operation, OperationReply,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use super::frame::Frame;
@@ -217,6 +218,37 @@ impl Engine for BuggyEngine {
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
         self.engine.operate(operation)
+    }
+
+    fn latch<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: LatchCommand,
+    ) -> Answer<'a, Result<LatchReply, LockError>> {
+        self.engine.latch(name, command)
+    }
+
+    fn counting<'a>(
+        &'a self,
+        name: &'a LockName,
+        command: CountingCommand,
+    ) -> Answer<'a, Result<CountingReply, LockError>> {
+        self.engine.counting(name, command)
+    }
+
+    fn append_audit<'a>(
+        &'a self,
+        at_ms: u64,
+        record: &'a AuditRecord,
+    ) -> Answer<'a, Result<(), LockError>> {
+        self.engine.append_audit(at_ms, record)
+    }
+
+    fn read_audit<'a>(
+        &'a self,
+        request: &'a AuditRequest,
+    ) -> Answer<'a, Result<AuditPage, LockError>> {
+        self.engine.read_audit(request)
     }
 
     fn flush(&self) -> Answer<'_, ()> {

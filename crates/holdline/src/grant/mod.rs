@@ -6,8 +6,10 @@
 //! Invariant V4: a task that waits for the end of the validity is woken by the clock, not by the
 //! worker. So a worker that is blocked or has ended delays no report of a loss.
 
+mod flags;
+
 use std::fmt;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Wake, Waker};
 use std::time::Duration;
@@ -23,21 +25,10 @@ use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 use tracing::{Id, Span};
 
+use self::flags::{Flag, Flags};
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::spans;
-
-const AT_RISK: u8 = 1;
-const REVOKED: u8 = 2;
-const LOST: u8 = 4;
-const ENDED: u8 = 8;
-const PAUSED: u8 = 16;
-/// Somebody listens or has listened; otherwise nobody is notified.
-const HAS_LISTENERS: u8 = 32;
-/// The store has granted only a part of the whole lease; one renewal reaches the rest.
-const FIRST: u8 = 64;
-/// An observer knows that it is held, and not yet that it has ended.
-const OBSERVED: u8 = 128;
 
 /// Why a lease is at risk.
 #[derive(Clone, Debug)]
@@ -82,7 +73,7 @@ pub(crate) struct Grant {
     valid_until: AtomicU64,
     /// When the request was sent that the store confirmed last.
     confirmed_at: AtomicU64,
-    state: AtomicU8,
+    flags: Flags,
     cold: OnceLock<Box<ColdState>>,
 }
 
@@ -187,6 +178,10 @@ impl Grant {
         let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
         let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
         let until = validity_of(plan, sent, left).min(max_hold_at);
+        let flags = Flags::default();
+        if plan.hold != plan.hold.first() {
+            flags.set(Flag::First);
+        }
         Grant {
             plan: plan.clone(),
             lease_id,
@@ -197,7 +192,7 @@ impl Grant {
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
             confirmed_at: AtomicU64::new(sent.as_nanos()),
-            state: AtomicU8::new(if plan.hold == plan.hold.first() { 0 } else { FIRST }),
+            flags,
             cold: OnceLock::new(),
         }
     }
@@ -234,13 +229,13 @@ impl Grant {
 
     /// Records that observers know that it is held.
     pub(crate) fn observe_begin(&self) {
-        self.state.fetch_or(OBSERVED, Ordering::Relaxed);
+        self.flags.set(Flag::Observed);
     }
 
     /// Returns whether to notify the observer now that the lease has ended: true once, and only if
     /// the observer was notified that it is held.
     pub(crate) fn observe_end(&self) -> bool {
-        self.state.fetch_and(!OBSERVED, Ordering::Relaxed) & OBSERVED != 0
+        self.flags.clear(Flag::Observed)
     }
 
     pub(crate) fn valid_until(&self) -> Moment {
@@ -262,32 +257,28 @@ impl Grant {
         renewal::at_risk_at(confirmed_at, self.valid_until(), &self.plan.terms)
     }
 
-    fn has(&self, flag: u8) -> bool {
-        self.state.load(Ordering::Acquire) & flag != 0
-    }
-
     /// Returns whether the keeper renews it; a lease without renewals only until it is whole.
     fn is_renewed(&self) -> bool {
-        self.plan.renews() || self.has(FIRST)
+        self.plan.renews() || self.flags.is_set(Flag::First)
     }
 
     /// Returns whether it should be renewed and the renewal would be granted.
     pub(crate) fn wants_renewal(&self) -> bool {
-        self.is_renewed() && !self.has(REVOKED | PAUSED)
+        self.is_renewed() && !self.flags.is_set(Flag::Revoked) && !self.flags.is_set(Flag::Paused)
     }
 
     /// Stops renewals until they are resumed, because the lease is being detached.
     pub(crate) fn pause_renewals(&self) {
-        self.state.fetch_or(PAUSED, Ordering::AcqRel);
+        self.flags.set(Flag::Paused);
     }
 
     pub(crate) fn resume_renewals(&self) {
-        self.state.fetch_and(!PAUSED, Ordering::AcqRel);
+        self.flags.clear(Flag::Paused);
     }
 
     /// Returns whether it was lost or ended.
     pub(crate) fn is_over(&self) -> bool {
-        self.has(LOST | ENDED)
+        self.flags.is_set(Flag::Lost) || self.flags.is_set(Flag::Ended)
     }
 
     /// Returns the renewal request for this grant.
@@ -313,11 +304,11 @@ impl Grant {
             (now.as_nanos() < old).then_some(old.max(until))
         });
         let old = extended.ok()?;
-        self.state.fetch_and(!FIRST, Ordering::AcqRel);
+        self.flags.clear(Flag::First);
         // Near `max_hold` a renewal adds no time: the lease stays at risk.
         if until > old || old == Moment::NEVER.as_nanos() {
             self.confirmed_at.fetch_max(sent.as_nanos(), Ordering::AcqRel);
-            self.state.fetch_and(!AT_RISK, Ordering::AcqRel);
+            self.flags.clear(Flag::AtRisk);
         }
         let old = Moment::from_nanos(old);
         if self.cold.get().is_some() {
@@ -331,7 +322,8 @@ impl Grant {
         let until = validity::valid_until(sent, left, self.plan.terms.drift_ppm());
         self.reasons().revoked = Some(reason);
         self.valid_until.fetch_min(until.as_nanos(), Ordering::AcqRel);
-        self.state.fetch_or(REVOKED | AT_RISK, Ordering::AcqRel);
+        self.flags.set(Flag::Revoked);
+        self.flags.set(Flag::AtRisk);
         self.notify(true);
         if let Some(alarm) = self.cold().alarm.get() {
             // The end may be earlier now.
@@ -341,7 +333,7 @@ impl Grant {
 
     /// Records that the lease is at risk.
     pub(crate) fn mark_at_risk(&self) {
-        self.state.fetch_or(AT_RISK, Ordering::AcqRel);
+        self.flags.set(Flag::AtRisk);
         self.notify(false);
     }
 
@@ -364,7 +356,7 @@ impl Grant {
             };
             self.valid_until.store(0, Ordering::Release);
             reasons.lost = Some(reason.clone());
-            self.state.fetch_or(LOST, Ordering::AcqRel);
+            self.flags.set(Flag::Lost);
             reason
         };
         self.notify(true);
@@ -374,9 +366,9 @@ impl Grant {
     /// Ends the grant on purpose: all handles become invalid.
     pub(crate) fn end(&self) {
         // The flag first: a grant that is invalid without it has run out.
-        let before = self.state.fetch_or(ENDED, Ordering::AcqRel);
+        let had_ended = self.flags.set(Flag::Ended);
         self.valid_until.store(0, Ordering::Release);
-        if before & ENDED == 0 {
+        if !had_ended {
             self.notify(true);
         }
     }
@@ -388,7 +380,7 @@ impl Grant {
 
     /// Notifies the listeners; the caller has just changed the state.
     fn notify(&self, cancel: bool) {
-        if !self.has(HAS_LISTENERS) {
+        if !self.flags.is_set(Flag::HasListeners) {
             return;
         }
         let cold = self.cold();
@@ -404,7 +396,7 @@ impl Grant {
         let reasons = self.reasons();
         match &reasons.lost {
             Some(reason) => reason.clone(),
-            None if self.has(ENDED) => LostReason::Released,
+            None if self.flags.is_set(Flag::Ended) => LostReason::Released,
             None => self.ran_out(&reasons),
         }
     }
@@ -430,10 +422,11 @@ impl Grant {
     /// Returns why the lease is at risk, if it is.
     pub(crate) fn risk_reason(&self, now: Moment) -> Option<RiskReason> {
         if let Some(reason) = self.lost_reason(now) {
-            let is_lost = reason != LostReason::Released || self.has(LOST);
+            let is_lost = reason != LostReason::Released || self.flags.is_set(Flag::Lost);
             return Some(if is_lost { RiskReason::Lost(reason) } else { RiskReason::Ended });
         }
-        if !self.has(AT_RISK | REVOKED) && now < self.risk_at() {
+        let is_marked = self.flags.is_set(Flag::AtRisk) || self.flags.is_set(Flag::Revoked);
+        if !is_marked && now < self.risk_at() {
             return None;
         }
         let reasons = self.reasons();
@@ -481,7 +474,7 @@ impl Grant {
             let mut notified = std::pin::pin!(self.cold().changed.notified());
             notified.as_mut().enable();
             // A read-modify-write: either it sees the new state, or the notification sees our flag.
-            self.state.fetch_or(HAS_LISTENERS, Ordering::AcqRel);
+            self.flags.set(Flag::HasListeners);
             if let Some(value) = condition(self) {
                 return value;
             }
@@ -497,8 +490,9 @@ impl Grant {
         let token = self.cold().cancel.get_or_init(CancellationToken::new);
         // A read-modify-write: either it sees the end, or the caller that ends the grant sees the
         // token.
-        let state = self.state.fetch_or(HAS_LISTENERS, Ordering::AcqRel);
-        if state & (REVOKED | LOST | ENDED) != 0 || !self.is_valid(clock.now()) {
+        self.flags.set(Flag::HasListeners);
+        let is_revoked = self.flags.is_set(Flag::Revoked);
+        if is_revoked || self.is_over() || !self.is_valid(clock.now()) {
             token.cancel();
         }
         self.set_alarm(clock);

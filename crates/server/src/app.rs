@@ -92,7 +92,8 @@ impl App {
     pub(crate) fn new(
         client: Client,
         others: Vec<(String, Client)>,
-        (access, hosts): (Access, Hosts),
+        access: Access,
+        hosts: Hosts,
         limits: LimitsConfig,
         audit_file: Option<Arc<AuditFile>>,
     ) -> App {

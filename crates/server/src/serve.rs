@@ -228,8 +228,8 @@ impl Server {
         };
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
-        let access = (Access::of(config)?, hosts);
-        let app = App::new(client, others, access, config.limits, audit_file);
+        let access = Access::of(config)?;
+        let app = App::new(client, others, access, hosts, config.limits, audit_file);
         let pages = Router::new();
         let background = Vec::new();
         Ok(Server { app, listener, address, socket, probes, tls, pages, background })

@@ -108,29 +108,36 @@ fn wait_until_idle() {
         let before = processor_times();
         thread::sleep(LOOK);
         match before.zip(processor_times()) {
-            Some((before, after)) if idle_part(before, after) < IDLE => {}
+            Some((before, after)) if idle_part(&before, &after) < IDLE => {}
             _ => return,
         }
     }
 }
 
-/// The time that all processors were idle or ran what has a lower priority, and all their time.
-fn processor_times() -> Option<(u64, u64)> {
+/// How much time all processors have had.
+#[derive(Debug, PartialEq, Eq)]
+struct ProcessorTimes {
+    /// In which they were idle or ran what has a lower priority.
+    idle: u64,
+    all: u64,
+}
+
+fn processor_times() -> Option<ProcessorTimes> {
     times_of(&std::fs::read_to_string("/proc/stat").ok()?)
 }
 
-fn times_of(stat: &str) -> Option<(u64, u64)> {
+fn times_of(stat: &str) -> Option<ProcessorTimes> {
     let times = stat.lines().next()?.strip_prefix("cpu ")?.split_whitespace();
     let times: Vec<u64> = times.map(str::parse).collect::<Result<_, _>>().ok()?;
     // user, nice, system, idle, waiting for a disk, and others.
     let idle = times.get(1)? + times.get(3)? + times.get(4)?;
-    Some((idle, times.iter().take(8).sum()))
+    Some(ProcessorTimes { idle, all: times.iter().take(8).sum() })
 }
 
 #[allow(clippy::cast_precision_loss)] // Of a few hundred ticks.
-fn idle_part(before: (u64, u64), after: (u64, u64)) -> f64 {
-    let idle = after.0.saturating_sub(before.0);
-    let all = after.1.saturating_sub(before.1);
+fn idle_part(before: &ProcessorTimes, after: &ProcessorTimes) -> f64 {
+    let idle = after.idle.saturating_sub(before.idle);
+    let all = after.all.saturating_sub(before.all);
     idle as f64 / all.max(1) as f64
 }
 
@@ -295,8 +302,9 @@ mod own_tests {
         let times = |text| times_of(text).expect("times");
         let before = times("cpu  10 20 5 100 3 0 0 2 0 0\ncpu0 1");
         let after = times("cpu  20 40 15 150 13 0 0 2 0 0");
-        assert_eq!((before, after), ((123, 140), (203, 240)));
-        assert!((idle_part(before, after) - 0.8).abs() < 1e-9);
+        assert_eq!(before, ProcessorTimes { idle: 123, all: 140 });
+        assert_eq!(after, ProcessorTimes { idle: 203, all: 240 });
+        assert!((idle_part(&before, &after) - 0.8).abs() < 1e-9);
         assert_eq!(times_of("intr 1 2"), None);
     }
 

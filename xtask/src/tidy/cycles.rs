@@ -186,7 +186,7 @@ impl<'a> Modules<'a> {
             if !module.declared.is_empty() {
                 levels.entry(from.clone()).or_default();
             }
-            for (line, base, path) in paths_of(from, module) {
+            for FoundPath { line, base, path } in paths_of(from, module) {
                 let to = self.resolve(base, &path, 0);
                 let shared = from.iter().zip(&to.module).take_while(|(a, b)| a == b).count();
                 let one = from.get(shared).map(String::as_str);
@@ -323,9 +323,15 @@ impl Graph {
     }
 }
 
-/// The paths of a file that start at `crate`, `super`, `self` or a module that it declares, with
-/// their lines and the module where they start.
-fn paths_of(from: &ModulePath, module: &Module<'_>) -> Vec<(usize, ModulePath, Vec<String>)> {
+/// A path in a file, and the module where it starts.
+struct FoundPath {
+    line: usize,
+    base: ModulePath,
+    path: Vec<String>,
+}
+
+/// The paths of a file that start at `crate`, `super`, `self` or a module that it declares.
+fn paths_of(from: &ModulePath, module: &Module<'_>) -> Vec<FoundPath> {
     let mut inline = InlineModules::default();
     inline.visit_file(&module.source.file);
     let mut found = Vec::new();
@@ -360,7 +366,8 @@ fn paths_of(from: &ModulePath, module: &Module<'_>) -> Vec<(usize, ModulePath, V
         let mut paths = Vec::new();
         let mut next = start;
         read_paths(tokens, &mut next, &[], &mut paths);
-        found.extend(paths.into_iter().map(|path| (line, base.clone(), path)));
+        let starting = |path| FoundPath { line, base: base.clone(), path };
+        found.extend(paths.into_iter().map(starting));
     }
     found
 }

@@ -13,7 +13,7 @@ const HEADINGS: [&str; 6] =
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (file, source) in tree.rust().filter(|(file, _)| file.path.starts_with("crates/")) {
-        for (line, heading, before) in wrong_headings(source) {
+        for WrongHeading { line, heading, before } in wrong_headings(source) {
             let says = match before {
                 None => format!("`# {heading}` is none of: {}", HEADINGS.join(", ")),
                 Some(before) => format!("`# {heading}` stands before `# {before}`"),
@@ -24,8 +24,14 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     found
 }
 
-/// Line, heading, and the heading that it should have stood before.
-fn wrong_headings(source: &RustSource) -> Vec<(usize, String, Option<String>)> {
+struct WrongHeading {
+    line: usize,
+    heading: String,
+    /// The heading that it should have stood before.
+    before: Option<String>,
+}
+
+fn wrong_headings(source: &RustSource) -> Vec<WrongHeading> {
     let mut docs = Docs::default();
     docs.visit_file(&source.file);
     let mut wrong = Vec::new();
@@ -34,9 +40,9 @@ fn wrong_headings(source: &RustSource) -> Vec<(usize, String, Option<String>)> {
         for (line, heading) in headings(&item) {
             let rank = HEADINGS.iter().position(|h| *h == heading);
             match (rank, &last) {
-                (None, _) => wrong.push((line, heading, None)),
+                (None, _) => wrong.push(WrongHeading { line, heading, before: None }),
                 (Some(rank), Some((other, before))) if rank < *other => {
-                    wrong.push((line, heading, Some(before.clone())));
+                    wrong.push(WrongHeading { line, heading, before: Some(before.clone()) });
                 }
                 (Some(rank), _) => last = Some((rank, heading)),
             }

@@ -30,14 +30,25 @@ const CONSTANTS: [&str; 8] = [
 ];
 /// A time that follows from a constant, and that pages state by this name: the renew interval.
 const DERIVED: (&str, &str, u64) = ("DEFAULT_LEASE / 3", "DEFAULT_LEASE", 3);
-/// Copies of numbers that are no times: the file, the text in front of the number, the constant and
-/// the file that defines it.
-const COUNTS: [(&str, &str, &str, &str); 4] = [
-    (MYSQL, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
-    (POSTGRES, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
-    (MYSQL, "m.kind = mark_kind) >= ", "MAX_REMEMBERED", TABLE),
-    (POSTGRES, "cardinality(kept) >= ", "MAX_REMEMBERED", TABLE),
+/// Copies of numbers that are no times.
+const COUNTS: [Count; 4] = [
+    Count { path: MYSQL, before: "handed < ", name: "HAND_OVER_BATCH", home: HOMES[1] },
+    Count { path: POSTGRES, before: "handed < ", name: "HAND_OVER_BATCH", home: HOMES[1] },
+    Count { path: MYSQL, before: "m.kind = mark_kind) >= ", name: "MAX_REMEMBERED", home: TABLE },
+    Count { path: POSTGRES, before: "cardinality(kept) >= ", name: "MAX_REMEMBERED", home: TABLE },
 ];
+
+/// A copy of a number.
+struct Count {
+    path: &'static str,
+    /// The text in front of the number.
+    before: &'static str,
+    /// The constant.
+    name: &'static str,
+    /// The file that defines the constant.
+    home: &'static str,
+}
+
 const MYSQL: &str = "crates/engines/mysql/sql/rules.sql";
 const POSTGRES: &str = "crates/engines/postgres/sql/rules.sql";
 const TABLE: &str = "crates/core/src/table/mod.rs";
@@ -104,7 +115,8 @@ fn seconds_of(tree: &Tree, name: &str) -> Option<u64> {
 }
 
 /// Compares a copy of a number with its constant.
-fn in_count(tree: &Tree, (path, before, name, home): &(&str, &str, &str, &str)) -> Option<Finding> {
+fn in_count(tree: &Tree, count: &Count) -> Option<Finding> {
+    let Count { path, before, name, home } = *count;
     let file = tree.file(path)?;
     let start = format!("pub const {name}: usize = ");
     let constant = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start));

@@ -1,5 +1,5 @@
-//! One statement does one thing, outside of tests: no tuple that is made only to be taken apart,
-//! and no `match` on a bool.
+//! One statement does one thing, outside of tests: no tuple that is made only to be taken apart, no
+//! `match` on a bool, no tuple as a parameter, and no tuple of three or more as a result.
 
 use super::Finding;
 use crate::tree::{SourceFile, Tree};
@@ -16,7 +16,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
         if file.test_only || is_of_tests(&file.path) {
             continue;
         }
-        let mut statements = Statements { file, found: Vec::new() };
+        let mut statements = Statements { file, found: Vec::new(), is_of_trait: false };
         statements.visit_file(&source.file);
         let is_code = |one: &Finding| one.line.is_some_and(|line| !source.is_test(line));
         found.extend(statements.found.into_iter().filter(is_code));
@@ -32,6 +32,8 @@ fn is_of_tests(path: &str) -> bool {
 struct Statements<'a> {
     file: &'a SourceFile,
     found: Vec<Finding>,
+    /// Inside the implementation of a trait.
+    is_of_trait: bool,
 }
 
 impl Statements<'_> {
@@ -41,6 +43,31 @@ impl Statements<'_> {
 }
 
 impl<'ast> Visit<'ast> for Statements<'_> {
+    /// What implements a trait has the signature of the trait, which may be of another crate.
+    fn visit_item_impl(&mut self, block: &'ast syn::ItemImpl) {
+        let is_of_trait = std::mem::replace(&mut self.is_of_trait, block.trait_.is_some());
+        syn::visit::visit_item_impl(self, block);
+        self.is_of_trait = is_of_trait;
+    }
+
+    fn visit_signature(&mut self, signature: &'ast syn::Signature) {
+        if self.is_of_trait {
+            return;
+        }
+        for input in &signature.inputs {
+            let syn::FnArg::Typed(parameter) = input else { continue };
+            if is_tuple(&parameter.ty, 2) {
+                self.report(parameter.span(), "a parameter for each value, or a named struct");
+            }
+        }
+        let mut triples = Triples(None);
+        triples.visit_return_type(&signature.output);
+        if let Some(place) = triples.0 {
+            self.report(place, "a struct that names each part of the result");
+        }
+        syn::visit::visit_signature(self, signature);
+    }
+
     fn visit_local(&mut self, local: &'ast syn::Local) {
         let pattern = match &local.pat {
             Pat::Type(typed) => &*typed.pat,
@@ -74,6 +101,27 @@ impl<'ast> Visit<'ast> for Statements<'_> {
             self.report(choice.span(), "`if` in place of a `match` on a bool");
         }
         syn::visit::visit_expr_match(self, choice);
+    }
+}
+
+/// Returns whether a type is a tuple of at least as many parts, or a reference to one.
+fn is_tuple(ty: &syn::Type, parts: usize) -> bool {
+    match ty {
+        syn::Type::Tuple(tuple) => tuple.elems.len() >= parts,
+        syn::Type::Reference(reference) => is_tuple(&reference.elem, parts),
+        _ => false,
+    }
+}
+
+/// The first tuple of three or more in a type.
+struct Triples(Option<Span>);
+
+impl<'ast> Visit<'ast> for Triples {
+    fn visit_type(&mut self, ty: &'ast syn::Type) {
+        if self.0.is_none() && is_tuple(ty, 3) {
+            self.0 = Some(ty.span());
+        }
+        syn::visit::visit_type(self, ty);
     }
 }
 
@@ -120,6 +168,16 @@ mod tests {
         assert_eq!(lines("self.a = 1;\n(self.a, self.b) = (1, 2);"), [3]);
         assert_eq!(lines("match is_good { true => 1, false => 2 };"), [2]);
         assert_eq!(lines("match is_good { false => 1, _ => 2 };"), [2]);
+    }
+
+    #[test]
+    fn tuples_in_place_of_names_are_found() {
+        let at = |text: &str| found(findings, &[(FILE, text)]).len();
+        assert_eq!(at("fn f((a, b): (u8, u8)) {}"), 1);
+        assert_eq!(at("trait T { fn f(&self, pair: &(u8, u8)); }"), 1);
+        assert_eq!(at("fn f() -> Option<(u8, u8, u8)> { None }"), 1);
+        assert_eq!(at("impl From<(u8, u8)> for A { fn from(pair: (u8, u8)) -> A { A } }"), 0);
+        assert_eq!(at("fn f(_: (), pairs: &[(u8, u8)]) -> (u8, u8) { pairs[0] }"), 0);
     }
 
     #[test]

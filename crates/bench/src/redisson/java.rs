@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::time::Duration;
 
-use super::turns::Turn;
+use super::turns::{Crowd, Turn};
 use crate::rounds::Failure;
 
 /// A running process with Redisson's own defaults; killed when dropped.
@@ -51,14 +51,14 @@ impl Java {
         Ok(line)
     }
 
-    /// Lets this many threads take and release: one name, or each a name of its own (`own`).
+    /// Lets a crowd of threads take and release.
     pub(super) fn run(
         &mut self,
         kind: &str,
-        (threads, own): (usize, bool),
+        crowd: Crowd,
         time: Duration,
     ) -> Result<Vec<Turn>, Failure> {
-        self.begin(kind, (threads, own), time)?;
+        self.begin(kind, crowd, time)?;
         self.end()
     }
 
@@ -66,12 +66,13 @@ impl Java {
     pub(super) fn begin(
         &mut self,
         kind: &str,
-        (threads, own): (usize, bool),
+        crowd: Crowd,
         time: Duration,
     ) -> Result<(), Failure> {
+        let Crowd { size, own } = crowd;
         let own = if own { " own" } else { "" };
         let millis = time.as_millis();
-        writeln!(self.input, "bench storm {kind} hand-off {threads} {millis} 0 -1{own}")?;
+        writeln!(self.input, "bench storm {kind} hand-off {size} {millis} 0 -1{own}")?;
         Ok(self.input.flush()?)
     }
 

@@ -18,7 +18,7 @@ use holdline_services::{RedisConfig, RedisServer};
 use crate::redis::raw::Raw;
 use crate::rounds::{Failure, median, time};
 use java::Java;
-use turns::{Turn, hand_offs, middle, per_second, percentile};
+use turns::{Crowd, Turn, hand_offs, middle, per_second, percentile};
 
 const ROUNDS: usize = 5;
 const TIME: Duration = Duration::from_millis(1_500);
@@ -63,19 +63,19 @@ pub(crate) fn section() -> Result<(), Failure> {
     let mut world = World { server, runtime, java };
     println!("redisson {}: each line has the medians of {ROUNDS} rounds", world.java.version);
     for pair in &PAIRS {
-        world.java.run(pair.kind, (MANY, true), WARM_UP)?;
-        world.java.run(pair.kind, (CONTENDERS, false), WARM_UP)?;
+        world.java.run(pair.kind, Crowd { size: MANY, own: true }, WARM_UP)?;
+        world.java.run(pair.kind, Crowd { size: CONTENDERS, own: false }, WARM_UP)?;
         world.pair(pair)?;
     }
     Ok(())
 }
 
 impl World {
-    fn ours(&self, pair: &Pair, size: (usize, bool), time: Duration) -> Result<Vec<Turn>, Failure> {
+    fn ours(&self, pair: &Pair, crowd: Crowd, time: Duration) -> Result<Vec<Turn>, Failure> {
         let url = format!("{}?dialect=redisson{}", self.server.url(), pair.parameters);
         self.runtime.block_on(async {
             let client = Client::connect(&url).await?;
-            turns::run(client, size, time).await
+            turns::run(client, crowd, time).await
         })
     }
 
@@ -91,15 +91,16 @@ impl World {
         let (mut one, mut many, mut contended) = <(Figures, Figures, Figures)>::default();
         let (mut grants, mut floor) = <(Figures, Figures)>::default();
         for _ in 0..ROUNDS {
-            let java = self.java.run(pair.kind, (1, true), TIME)?;
-            let ours = self.ours(pair, (1, true), TIME)?;
+            let java = self.java.run(pair.kind, Crowd { size: 1, own: true }, TIME)?;
+            let ours = self.ours(pair, Crowd { size: 1, own: true }, TIME)?;
             one.add(middle(&ours, Turn::cycle), middle(&java, Turn::cycle));
-            let java = self.java.run(pair.kind, (MANY, true), TIME)?.len();
-            let ours = self.ours(pair, (MANY, true), TIME)?.len();
+            let java = self.java.run(pair.kind, Crowd { size: MANY, own: true }, TIME)?.len();
+            let ours = self.ours(pair, Crowd { size: MANY, own: true }, TIME)?.len();
             many.add(per_second(ours, TIME), per_second(java, TIME));
             floor.add(per_second(self.floor()?, TIME), per_second(java, TIME));
-            let mut java = self.java.run(pair.kind, (CONTENDERS, false), TIME)?;
-            let mut ours = self.ours(pair, (CONTENDERS, false), TIME)?;
+            let mut java =
+                self.java.run(pair.kind, Crowd { size: CONTENDERS, own: false }, TIME)?;
+            let mut ours = self.ours(pair, Crowd { size: CONTENDERS, own: false }, TIME)?;
             grants.add(per_second(ours.len(), TIME), per_second(java.len(), TIME));
             let ours = hand_offs(&mut ours);
             let java = hand_offs(&mut java);
@@ -124,9 +125,9 @@ impl World {
             for (sums, is_ours) in [(&mut java, false), (&mut ours, true)] {
                 let monitor = Monitor::start(&self.server)?;
                 let mut turns = if is_ours {
-                    self.ours(pair, (CONTENDERS, false), MONITORED)?
+                    self.ours(pair, Crowd { size: CONTENDERS, own: false }, MONITORED)?
                 } else {
-                    self.java.run(pair.kind, (CONTENDERS, false), MONITORED)?
+                    self.java.run(pair.kind, Crowd { size: CONTENDERS, own: false }, MONITORED)?
                 };
                 let (sent, run) = monitor.end(&self.server)?;
                 sums[0] += hand_offs(&mut turns);
@@ -150,8 +151,8 @@ impl World {
         let mut all = Vec::new();
         let mut rates = Vec::new();
         for _ in 0..ROUNDS {
-            self.java.begin(pair.kind, (CONTENDERS / 2, false), TIME)?;
-            let mut turns = self.ours(pair, (CONTENDERS / 2, false), TIME)?;
+            self.java.begin(pair.kind, Crowd { size: CONTENDERS / 2, own: false }, TIME)?;
+            let mut turns = self.ours(pair, Crowd { size: CONTENDERS / 2, own: false }, TIME)?;
             turns.extend(self.java.end()?);
             rates.push(per_second(hand_offs(&mut turns), TIME));
             all.extend(turns);

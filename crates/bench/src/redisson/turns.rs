@@ -44,16 +44,25 @@ fn now() -> Result<u64, Failure> {
     Ok(u64::try_from(now.tv_sec)? * 1_000_000_000 + u64::try_from(now.tv_nsec)?)
 }
 
-/// Lets tasks of ours take and release: one name, or each a name of its own.
+/// Who takes and releases at the same time.
+#[derive(Clone, Copy)]
+pub(super) struct Crowd {
+    pub(super) size: usize,
+    /// Each has a name of its own; otherwise all have one.
+    pub(super) own: bool,
+}
+
+/// Lets a crowd of our tasks take and release.
 pub(super) async fn run(
     client: Client,
-    (tasks, own): (usize, bool),
+    crowd: Crowd,
     time: Duration,
 ) -> Result<Vec<Turn>, Failure> {
     let client = Rc::new(client);
     let set = LocalSet::new();
     let deadline = Instant::now() + time;
-    let running: Vec<_> = (0..tasks)
+    let Crowd { size, own } = crowd;
+    let running: Vec<_> = (0..size)
         .map(|contender| {
             let client = client.clone();
             set.spawn_local(async move {

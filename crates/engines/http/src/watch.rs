@@ -96,7 +96,7 @@ fn lock(followers: &Mutex<Followers>) -> MutexGuard<'_, Followers> {
 async fn follow(client: &Client, request: &Watch, watches: &Watches) {
     loop {
         match client.open(WATCH, request).await {
-            Ok(response) => pass_on(response, request.lease_id, watches).await,
+            Ok((connection, body)) => pass_on(connection, body, request.lease_id, watches).await,
             Err(error) => log(&error),
         }
         sleep(PAUSE).await;
@@ -108,8 +108,12 @@ fn log(error: &LockError) {
 }
 
 /// Passes on what one response says, until it breaks off.
-async fn pass_on(response: (Connection, Incoming), lease_id: LeaseId, watches: &Watches) {
-    let (mut connection, mut body) = response;
+async fn pass_on(
+    mut connection: Connection,
+    mut body: Incoming,
+    lease_id: LeaseId,
+    watches: &Watches,
+) {
     while let Ok(Some(frame)) = timeout(SILENCE, connection.frame(&mut body)).await {
         let bytes = frame.data_ref().map(AsRef::as_ref).unwrap_or_default();
         for hint in bytes.iter().copied().filter_map(hint_of) {

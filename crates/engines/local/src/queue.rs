@@ -97,7 +97,7 @@ impl Queue<'_> {
         let mut remaining = Remaining { queued: 0, oldest_seen: Moment::NEVER };
         let mut gone: Vec<Vec<u8>> = Vec::new();
         self.rows.visit_between(&first, &end, |key, row| {
-            let (last_seen, client, _) = decode_front(row).ok_or_else(foreign)?;
+            let Front { last_seen, client, .. } = decode_front(row).ok_or_else(foreign)?;
             if goes(client, last_seen) {
                 gone.push(key.to_vec());
             } else {
@@ -264,21 +264,30 @@ fn encode(entry: &Entry) -> Result<Vec<u8>, Fault> {
         .map_err(|error| Fault::protocol(format!("an entry cannot be written down: {error}")))
 }
 
-/// Decodes the front of a row: the last heartbeat, the client, the lease id.
-fn decode_front(row: &[u8]) -> Option<(Moment, ClientId, LeaseId)> {
+/// The front of a row, which a heartbeat changes in place.
+struct Front {
+    last_seen: Moment,
+    client: ClientId,
+    lease_id: LeaseId,
+}
+
+fn decode_front(row: &[u8]) -> Option<Front> {
     if row.first() != Some(&FORMAT) || row.len() < REST {
         return None;
     }
-    let last_seen = Moment::from_nanos(number(&row[LAST_SEEN])?);
-    let client = ClientId::from_u64(number(&row[CLIENT])?);
-    Some((last_seen, client, LeaseId::from_bytes(row[LEASE_ID].try_into().ok()?)))
+    Some(Front {
+        last_seen: Moment::from_nanos(number(&row[LAST_SEEN])?),
+        client: ClientId::from_u64(number(&row[CLIENT])?),
+        lease_id: LeaseId::from_bytes(row[LEASE_ID].try_into().ok()?),
+    })
 }
 
 fn decode(row: &[u8]) -> Option<Entry> {
-    let (last_seen, client, lease_id) = decode_front(row)?;
+    let front = decode_front(row)?;
     let (entry, rest): (Entry, &[u8]) = postcard::take_from_bytes(&row[REST..]).ok()?;
-    let ours = rest.is_empty() && entry.client == client && entry.lease_id == lease_id;
-    ours.then_some(Entry { last_seen, ..entry })
+    let is_same = entry.client == front.client && entry.lease_id == front.lease_id;
+    let is_ours = rest.is_empty() && is_same;
+    is_ours.then_some(Entry { last_seen: front.last_seen, ..entry })
 }
 
 #[cfg(test)]

@@ -66,7 +66,7 @@ impl<'a> Rows<'a> {
         visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
     ) -> Result<(), Fault> {
         let sql = "SELECT key, value FROM slot WHERE key >= ?1 AND key < ?2 ORDER BY key";
-        self.visit(sql, (first, end), visit)
+        self.visit(sql, first, end, visit)
     }
 
     /// The same from the last row to the first.
@@ -77,13 +77,14 @@ impl<'a> Rows<'a> {
         visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
     ) -> Result<(), Fault> {
         let sql = "SELECT key, value FROM slot WHERE key >= ?1 AND key < ?2 ORDER BY key DESC";
-        self.visit(sql, (first, end), visit)
+        self.visit(sql, first, end, visit)
     }
 
     fn visit(
         self,
         sql: &str,
-        (first, end): (&[u8], &[u8]),
+        first: &[u8],
+        end: &[u8],
         mut visit: impl FnMut(&[u8], &[u8]) -> Result<ControlFlow<()>, Fault>,
     ) -> Result<(), Fault> {
         let mut select = self.connection.prepare_cached(sql)?;

@@ -97,7 +97,7 @@ fn step_in<T>(
     let Shard { names, counter, fading, .. } = shard;
     let few = names.len() <= KEPT_NAMES;
     // A known name is not copied for the look-up, which would slow every cycle down.
-    let (reply, wake_ups, rest) = match names.get_mut(name) {
+    let Stepped { reply, wake_ups, rest } = match names.get_mut(name) {
         Some(known) => step_on(known, counter, profile, now, step),
         None => step_on(names.entry(name.clone()).or_default(), counter, profile, now, step),
     };
@@ -123,13 +123,20 @@ enum Rest {
     Nothing,
 }
 
+/// What one step on a name has returned, and left of the name.
+struct Stepped<T> {
+    reply: T,
+    wake_ups: Vec<WakeUp>,
+    rest: Rest,
+}
+
 fn step_on<T>(
     name: &mut Name,
     counter: &mut u64,
     profile: &Capabilities,
     now: Moment,
     step: impl FnOnce(&mut Table<'_, MemoryStore<'_>>) -> Result<T, Infallible>,
-) -> (T, Vec<WakeUp>, Rest) {
+) -> Stepped<T> {
     let Name { state, fading } = name;
     let mut store = MemoryStore { queue: &mut state.queue, counter };
     let mut table = Table::new(&mut state.head, &mut store, profile, now);
@@ -143,7 +150,7 @@ fn step_on<T>(
     } else {
         Rest::Use
     };
-    (reply, wake_ups, rest)
+    Stepped { reply, wake_ups, rest }
 }
 
 /// Removes a few of the names of which only an expired freeze or expired tombstones remained.

@@ -1,14 +1,14 @@
 //! Encodes requests as the procedures of `sql/verbs.sql` take them.
 
 use holdline_core::{AcquireRequest, LockName, Purpose, RenewRequest};
-use holdline_net::sql::requests::mode;
+use holdline_net::sql::requests::{ModeColumns, mode};
 pub(crate) use holdline_net::sql::requests::{count, hold, micros, remembered, token};
 
 use crate::keys::{Names, Value};
 
 /// Encodes an acquire; `most` is how many contenders may wait.
 pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most: usize) -> String {
-    let (letter, permits, total) = mode(request.mode);
+    let ModeColumns { letter, permits, total } = mode(request.mode);
     let (kind, lease) = hold(request.hold);
     let number = Value::Number;
     names.call(

@@ -1,8 +1,8 @@
 //! Encodes requests as the functions of `sql/verbs.sql` take them.
 
 use holdline_core::{AcquireRequest, Purpose, RenewRequest};
+use holdline_net::sql::requests::{ModeColumns, hold, mode};
 pub(crate) use holdline_net::sql::requests::{count, micros, remembered, token};
-use holdline_net::sql::requests::{hold, mode};
 
 /// Converts an unsigned number to the server's signed one.
 pub(crate) fn bits(number: u64) -> i64 {
@@ -25,13 +25,13 @@ pub(crate) struct Wanted<'a> {
 
 impl<'a> Wanted<'a> {
     pub(crate) fn of(request: &'a AcquireRequest) -> Wanted<'a> {
-        let (mode, permits, total) = mode(request.mode);
+        let ModeColumns { letter, permits, total } = mode(request.mode);
         let (kind, lease) = hold(request.hold);
         Wanted {
             name: request.name.as_str().as_bytes(),
             lease_id: request.lease_id.as_bytes(),
             client: bits(request.client.as_u64()),
-            mode,
+            mode: letter,
             permits,
             total,
             kind,

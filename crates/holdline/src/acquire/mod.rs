@@ -28,7 +28,7 @@ use holdline_core::{
 use tracing::Instrument;
 
 use crate::core::local_queues::Turn;
-use crate::core::{Core, Shared};
+use crate::core::{Core, RequestTimes, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::guard::ticket::Ticket;
@@ -121,8 +121,8 @@ pub(crate) async fn acquire(
     let mut reported_wait = false;
     if let Some(turn) = &turn {
         let subject = plan.subject(lease_id);
-        reported_wait =
-            Box::pin(unqueued::wait_behind_others(shared, &progress, subject, (turn, wait))).await;
+        let wait_behind = unqueued::wait_behind_others(shared, &progress, subject, turn, wait);
+        reported_wait = Box::pin(wait_behind).await;
     }
     let request = new_request(shared, plan, lease_id, queue, spans::metadata(plan));
     let mut ticket = Ticket::new(shared, plan, lease_id);
@@ -143,7 +143,7 @@ pub(crate) async fn acquire(
             Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let times = (sent, wait.limit(shared, sent));
+                let times = RequestTimes { sent, limit: wait.limit(shared, sent) };
                 let answer = await_answer(&mut ticket, queue, later, times);
                 let reply = answer.instrument(progress.span().clone()).await;
                 ticket.unsettled = reply.is_none();
@@ -225,14 +225,14 @@ async fn await_answer(
     ticket: &mut Ticket<'_>,
     queue: bool,
     later: BoxFuture<'_, Result<AcquireReply, LockError>>,
-    (sent, limit): (Moment, Moment),
+    times: RequestTimes,
 ) -> Reply {
     let shared = ticket.shared();
-    let answer = pin!(shared.await_answer_here(later, sent, limit));
+    let answer = pin!(shared.await_answer_here(later, times));
     if !queue {
         return answer.await;
     }
-    match select(answer, shared.clock.sleep_until(sent.after(QUEUE_HEARTBEAT))).await {
+    match select(answer, shared.clock.sleep_until(times.sent.after(QUEUE_HEARTBEAT))).await {
         Either::Left((reply, _)) => reply,
         Either::Right(((), answer)) => {
             ticket.enqueue(Duration::ZERO);
@@ -382,7 +382,8 @@ impl Attempt<'_> {
             Answer::Ready(reply) => reply,
             Answer::Later(_) if !shared.is_own_process() => None,
             Answer::Later(later) => {
-                await_answer(&mut self.ticket, self.request.queue, later, (sent, limit)).await
+                let times = RequestTimes { sent, limit };
+                await_answer(&mut self.ticket, self.request.queue, later, times).await
             }
         };
         self.ticket.unsettled = before || reply.is_none();

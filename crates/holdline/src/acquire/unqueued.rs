@@ -36,7 +36,8 @@ pub(super) async fn wait_behind_others(
     shared: &Shared,
     progress: &Progress<'_>,
     subject: Subject<'_>,
-    (turn, wait): (&Turn, Wait),
+    turn: &Turn,
+    wait: Wait,
 ) -> bool {
     if !turn.has_waiters_before() {
         return false;

@@ -218,15 +218,15 @@ impl Client {
         };
         futures_util::future::select(std::pin::pin!(drained), deadline).await;
         shared.await_answer(shared.engine.flush(), end).await;
-        let (under_way, held, left) = shared.registry.lock().count();
+        let count = shared.registry.lock().count();
         let counters = &shared.counters;
         ShutdownReport {
             dropped_guards: counters.dropped.load(Ordering::Relaxed),
             given_up: counters.given_up.load(Ordering::Relaxed),
             unconfirmed: counters.unconfirmed.load(Ordering::Relaxed),
-            left,
-            held,
-            under_way,
+            left: count.releasing,
+            held: count.held,
+            under_way: count.under_way,
         }
     }
 

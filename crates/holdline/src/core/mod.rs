@@ -93,6 +93,13 @@ pub(crate) struct Parts {
     pub(crate) answer_within: Duration,
 }
 
+/// When a request was sent, and until when its answer is awaited.
+#[derive(Clone, Copy)]
+pub(crate) struct RequestTimes {
+    pub(crate) sent: Moment,
+    pub(crate) limit: Moment,
+}
+
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
         let client = parts.entropy.client_id();
@@ -237,7 +244,10 @@ impl Shared {
         match answer {
             Answer::Ready(answer) => answer,
             Answer::Later(_) if !self.is_own_process() => None,
-            Answer::Later(future) => self.await_answer_here(future, self.clock.now(), limit).await,
+            Answer::Later(future) => {
+                let times = RequestTimes { sent: self.clock.now(), limit };
+                self.await_answer_here(future, times).await
+            }
         }
     }
 
@@ -245,9 +255,9 @@ impl Shared {
     pub(crate) async fn await_answer_here<T>(
         &self,
         mut future: BoxFuture<'_, T>,
-        sent: Moment,
-        limit: Moment,
+        times: RequestTimes,
     ) -> Option<T> {
+        let RequestTimes { sent, limit } = times;
         let mut timer = None;
         let mut wait = std::pin::pin!(poll_fn(|context| {
             let polled = self.runtime.within(|| future.as_mut().poll(context));

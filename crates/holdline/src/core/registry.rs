@@ -121,6 +121,15 @@ impl Default for Slot {
     }
 }
 
+/// How many entries there are of each stage.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct StageCounts {
+    /// Requested or queued.
+    pub(crate) under_way: usize,
+    pub(crate) held: usize,
+    pub(crate) releasing: usize,
+}
+
 impl Registry {
     /// Adds an entry. Returns its key and whether the worker must be woken.
     pub(crate) fn insert(&mut self, stage: Stage, due: Moment) -> (Key, bool) {
@@ -237,12 +246,16 @@ impl Registry {
         self.schedule.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// Counts the entries by stage: requested or queued, held, being released.
-    pub(crate) fn count(&self) -> (usize, usize, usize) {
+    /// Counts the entries by stage.
+    pub(crate) fn count(&self) -> StageCounts {
         let entries = || self.slots.iter().filter_map(|slot| slot.entry.as_ref());
         let under_way = |entry: &&Entry| matches!(entry.stage, Stage::Requested | Stage::Queued(_));
         let held = |entry: &&Entry| matches!(entry.stage, Stage::Held(_));
-        (entries().filter(under_way).count(), entries().filter(held).count(), self.releasing)
+        StageCounts {
+            under_way: entries().filter(under_way).count(),
+            held: entries().filter(held).count(),
+            releasing: self.releasing,
+        }
     }
 
     /// Prepares for a new worker: the requests in flight of the last one are due again.
@@ -322,6 +335,6 @@ mod tests {
         assert_eq!(registry.pop_due(at(2)), None);
         assert_eq!(registry.pop_due(at(3)), Some(Some(key)));
         assert_eq!(registry.next_due(), at(9));
-        assert_eq!(registry.count(), (3, 0, 0));
+        assert_eq!(registry.count(), StageCounts { under_way: 3, ..StageCounts::default() });
     }
 }

@@ -296,7 +296,7 @@ impl Guard {
             None => Some(shared.no_answer()),
         };
         let outcome = keeper::apply_reply(shared, grant, sent, reply);
-        keeper::record(shared, self.key, sent, (outcome, RequestedBy::Caller));
+        keeper::record(shared, self.key, sent, outcome, RequestedBy::Caller);
         let now = shared.clock.now();
         if let Some(reason) = grant.lost_reason(now) {
             return Err(lost(reason));
@@ -531,6 +531,7 @@ impl std::fmt::Debug for Guard {
 mod tests {
     use futures_util::FutureExt;
 
+    use crate::core::registry::StageCounts;
     use crate::parker::block_on;
     use crate::{Client, ErrorKind};
 
@@ -542,12 +543,13 @@ mod tests {
             let guard = mutex.lock().await.expect("free");
             let shared = guard.core.shared.clone();
             let held = || shared.registry.lock().count();
-            assert_eq!(held(), (0, 1, 0));
+            assert_eq!(held(), StageCounts { held: 1, ..StageCounts::default() });
             // The child has a copy of everything and no right to any lease.
             shared.pretend_fork(true);
             drop(guard);
             drop(mutex);
-            assert_eq!(held(), (0, 1, 0), "nothing is released, nothing is given up");
+            let one = StageCounts { held: 1, ..StageCounts::default() };
+            assert_eq!(held(), one, "nothing is released, nothing is given up");
             drop(client);
             assert!(!shared.registry.lock().abandoned, "the parent's worker goes on");
             let error = shared.no_answer();

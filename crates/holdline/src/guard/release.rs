@@ -9,8 +9,8 @@ use holdline_core::{
 };
 
 use super::ticket::Ticket;
-use crate::core::Shared;
 use crate::core::final_errors;
+use crate::core::{RequestTimes, Shared};
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
 
@@ -44,7 +44,7 @@ pub(crate) async fn release(
             let now = shared.clock.now();
             began = Some(now);
             let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
-            let answer = shared.await_answer_here(later, now, limit);
+            let answer = shared.await_answer_here(later, RequestTimes { sent: now, limit });
             match plan.mode {
                 Mode::Exclusive => shared.await_release(answer, &plan.name).await,
                 _ => answer.await,
@@ -61,18 +61,28 @@ pub(crate) async fn release(
             let began = began.unwrap_or(now);
             let limit = began.after(CONFIRMATION_TIMEOUT);
             let reply = reply.unwrap_or_else(|| Err(shared.no_answer_within(began.until(now))));
-            Box::pin(await_confirmation(shared, ticket, (since, limit), reply)).await
+            let failed = FailedRelease { since, limit, reply };
+            Box::pin(await_confirmation(shared, ticket, failed)).await
         }
     }
+}
+
+/// A release without a good answer.
+struct FailedRelease {
+    /// When the hold began.
+    since: Moment,
+    /// Until when its caller waits for a confirmation.
+    limit: Moment,
+    reply: Result<ReleaseReply, LockError>,
 }
 
 /// Passes a failed release to the janitor, and waits for the janitor's answer.
 async fn await_confirmation(
     shared: &Shared,
     ticket: Ticket<'_>,
-    (since, mut limit): (Moment, Moment),
-    mut reply: Result<ReleaseReply, LockError>,
+    failed: FailedRelease,
 ) -> ReleaseOutcome {
+    let FailedRelease { since, mut limit, mut reply } = failed;
     let mut ticket = Some(ticket);
     let mut reports = None;
     let mut unanswered = false;

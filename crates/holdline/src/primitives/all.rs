@@ -166,14 +166,15 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
 ) -> Result<Guards, LockError> {
     let mut plans = Vec::new();
     for (core, name) in names {
-        plans.push((core, Arc::new(core.plan(name, Mode::Exclusive, options)?)));
+        let plan = Arc::new(core.plan(name, Mode::Exclusive, options)?);
+        plans.push(PlannedLock { core, plan });
     }
     check(&mut plans, options)?;
     // The limits of all begin now, each by the clock of its client.
-    let waits: Vec<Wait> = plans.iter().map(|(core, plan)| Wait::of(core, plan)).collect();
+    let waits: Vec<Wait> = plans.iter().map(|lock| Wait::of(lock.core, &lock.plan)).collect();
     let mut guards = Guards(Vec::with_capacity(plans.len()));
-    for ((core, plan), wait) in plans.iter().zip(waits) {
-        match acquire::acquire(core, plan, wait).await {
+    for (lock, wait) in plans.iter().zip(waits) {
+        match acquire::acquire(lock.core, &lock.plan, wait).await {
             Ok(guard) => guards.0.push(guard),
             Err(error) => {
                 // None: all acquired names are released before the error is returned.
@@ -185,17 +186,28 @@ pub(crate) async fn all_or_none<'a, N: AsRef<str>>(
     whole(guards).await
 }
 
-/// Puts the names in their order, and refuses those that cannot be acquired together.
-fn check(plans: &mut [(&Arc<Core>, Arc<Plan>)], options: &LockOptions) -> Result<(), LockError> {
-    fn place<'a>((core, plan): &'a (&Arc<Core>, Arc<Plan>)) -> (&'a str, &'a LockName) {
-        (&core.shared.engine.capabilities().identity, &plan.name)
+/// One of several locks.
+struct PlannedLock<'a> {
+    core: &'a Arc<Core>,
+    plan: Arc<Plan>,
+}
+
+impl PlannedLock<'_> {
+    /// Returns what the order of the locks goes by: the store, then the name.
+    fn place(&self) -> (&str, &LockName) {
+        (&self.core.shared.engine.capabilities().identity, &self.plan.name)
     }
-    plans.sort_by(|one, other| place(one).cmp(&place(other)));
-    let engine = plans.first().map_or("holdline", |one| one.0.shared.engine.capabilities().engine);
-    let twice = plans.windows(2).find(|pair| place(&pair[0]) == place(&pair[1]));
+}
+
+/// Puts the names in their order, and refuses those that cannot be acquired together.
+fn check(plans: &mut [PlannedLock<'_>], options: &LockOptions) -> Result<(), LockError> {
+    plans.sort_by(|one, other| one.place().cmp(&other.place()));
+    let first = plans.first();
+    let engine = first.map_or("holdline", |one| one.core.shared.engine.capabilities().engine);
+    let twice = plans.windows(2).find(|pair| pair[0].place() == pair[1].place());
     if let Some(pair) = twice {
         let message = "the name is listed twice: it would wait for itself";
-        return Err(LockError::invalid(engine, "names", message).with_name(&pair[0].1.name));
+        return Err(LockError::invalid(engine, "names", message).with_name(&pair[0].plan.name));
     }
     if plans.is_empty() || (options.lease_id.is_some() && plans.len() > 1) {
         let message = "need at least one name, and no lease id of the caller for several";

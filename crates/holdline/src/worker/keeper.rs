@@ -226,7 +226,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: 
     for (key, grant) in entries {
         match apply_reply(&shared, &grant, sent, replies.next()) {
             ReplyEffect::There => asked_further.push((key, grant)),
-            outcome => record(&shared, key, sent, (outcome, RequestedBy::Worker)),
+            effect => record(&shared, key, sent, effect, RequestedBy::Worker),
         }
     }
     // Only now, so that a slow store does not delay the answers that have already arrived.
@@ -234,7 +234,7 @@ pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: 
         let shared = &shared;
         async move {
             check_revoked(shared, &grant).await;
-            record(shared, key, sent, (ReplyEffect::There, RequestedBy::Worker));
+            record(shared, key, sent, ReplyEffect::There, RequestedBy::Worker);
         }
     });
     join_all(asked_further).await;
@@ -351,7 +351,8 @@ pub(crate) fn record(
     shared: &Shared,
     key: Key,
     sent: Moment,
-    (outcome, by): (ReplyEffect, RequestedBy),
+    effect: ReplyEffect,
+    by: RequestedBy,
 ) {
     let now = shared.clock.now();
     let mut registry = shared.registry.lock();
@@ -360,7 +361,7 @@ pub(crate) fn record(
         *in_flight = false;
     }
     let in_flight = *in_flight;
-    match outcome {
+    match effect {
         ReplyEffect::Kept => {
             keeping.failures = 0;
             plan_next(keeping, sent);

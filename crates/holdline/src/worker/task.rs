@@ -36,11 +36,12 @@ pub(crate) async fn work(shared: Arc<Shared>) {
     let mut watches = InFlight::new();
     loop {
         in_flight_requests.extend(shared.background.lock().drain(..));
-        let (round, next, done) = take(&shared);
-        if done {
+        let round = take(&shared);
+        if round.is_last {
             return;
         }
         let busy = round.taken == ROUND;
+        let next = round.next;
         start(&shared, round, &mut in_flight_requests, &mut watches);
         if busy {
             tokio::task::yield_now().await;
@@ -57,11 +58,14 @@ struct Round {
     heartbeats: Vec<(HeartbeatEntry, RenewRequest)>,
     releases: Vec<(Key, (ReleaseRequest, bool))>,
     over: Vec<Key>,
+    /// When the next round begins.
+    next: Moment,
+    /// All is done.
+    is_last: bool,
 }
 
-/// Takes the due entries out of the schedule. Also returns the time of the next round, and whether
-/// all is done.
-fn take(shared: &Shared) -> (Round, Moment, bool) {
+/// Takes the due entries out of the schedule.
+fn take(shared: &Shared) -> Round {
     let now = shared.clock.now();
     let expiry = shared.engine.capabilities().expiry;
     let mut round = Round::default();
@@ -103,10 +107,10 @@ fn take(shared: &Shared) -> (Round, Moment, bool) {
             Stage::Requested | Stage::Releasing(_) => {}
         }
     }
-    let next = registry.next_due();
-    registry.worker_wakes = next;
-    let done = abandoned && registry.releasing == 0;
-    (round, next, done)
+    round.next = registry.next_due();
+    registry.worker_wakes = round.next;
+    round.is_last = abandoned && registry.releasing == 0;
+    round
 }
 
 /// Starts the work of a round.

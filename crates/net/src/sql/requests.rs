@@ -5,13 +5,25 @@ use std::time::Duration;
 use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{Ending, FencingToken, Hold, Mode};
 
-/// Returns a mode as three values: its letter, how many permits, and of how many.
-pub fn mode(mode: Mode) -> (&'static str, i32, i32) {
+/// A mode, as the server keeps it.
+pub struct ModeColumns {
+    /// `x`, `s` or `p`.
+    pub letter: &'static str,
+    /// How many permits; 0 for the other modes.
+    pub permits: i32,
+    /// How many permits the name has; 0 for the other modes.
+    pub total: i32,
+}
+
+/// Returns the columns of a mode.
+pub fn mode(mode: Mode) -> ModeColumns {
     let number = |permits: u32| i32::try_from(permits).unwrap_or(i32::MAX);
     match mode {
-        Mode::Exclusive => ("x", 0, 0),
-        Mode::Shared => ("s", 0, 0),
-        Mode::Permits { count, of } => ("p", number(count), number(of)),
+        Mode::Exclusive => ModeColumns { letter: "x", permits: 0, total: 0 },
+        Mode::Shared => ModeColumns { letter: "s", permits: 0, total: 0 },
+        Mode::Permits { count, of } => {
+            ModeColumns { letter: "p", permits: number(count), total: number(of) }
+        }
     }
 }
 

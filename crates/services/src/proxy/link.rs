@@ -233,8 +233,7 @@ fn carry(shared: &Shared, link: &Link, towards_server: bool, pieces: &Receiver<P
     for piece in pieces {
         let carried = match piece {
             Piece::Frame { bytes, fault, arrived, thaws } => {
-                let at = (arrived, thaws);
-                deliver(shared, link, to, &bytes, fault, at)
+                deliver(shared, link, to, &bytes, fault, arrived, thaws)
             }
             Piece::Broken => Err(io::ErrorKind::ConnectionReset.into()),
             Piece::End => break,
@@ -261,7 +260,8 @@ fn deliver(
     mut to: &TcpStream,
     bytes: &[u8],
     fault: Option<Fault>,
-    (arrived, thaws): (Instant, u64),
+    arrived: Instant,
+    thaws: u64,
 ) -> io::Result<()> {
     match fault {
         None => {}

@@ -172,7 +172,7 @@ impl Anchor {
     }
 }
 
-/// What an item of a renewal batch is for.
+/// What a renewal is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Purpose {
     /// Renew the grant: it has this hold from now. A renewal never shortens a lease. It may turn a
@@ -182,7 +182,7 @@ pub enum Purpose {
     Wait,
 }
 
-/// An item of a renewal batch.
+/// One renewal of a batch: of a lease, or of a place in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RenewRequest {
     /// The lock name.
@@ -191,7 +191,7 @@ pub struct RenewRequest {
     pub lease_id: LeaseId,
     /// The client.
     pub client: ClientId,
-    /// What the item is for.
+    /// What it is for.
     pub purpose: Purpose,
 }
 

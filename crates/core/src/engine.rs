@@ -50,7 +50,7 @@ pub trait Engine: Send + Sync + 'static {
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>>;
 
-    /// Renews held leases, and keeps queue entries alive. Returns one reply for each item, in
+    /// Renews held leases, and keeps queue entries alive. Returns one reply for each renewal, in
     /// order.
     fn renew<'a>(
         &'a self,

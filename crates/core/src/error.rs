@@ -171,9 +171,9 @@ impl ErrorKind {
 }
 
 /// A failure of a lock operation: its kind, what is certain, the engine and the lock name.
-pub struct LockError(Box<Inner>);
+pub struct LockError(Box<ErrorParts>);
 
-struct Inner {
+struct ErrorParts {
     kind: ErrorKind,
     certainty: Certainty,
     engine: &'static str,
@@ -184,7 +184,7 @@ struct Inner {
 impl LockError {
     /// Makes an error. `engine` is the engine's short name, such as `local`.
     pub fn new(engine: &'static str, kind: ErrorKind, certainty: Certainty) -> LockError {
-        LockError(Box::new(Inner { kind, certainty, engine, name: None, source: None }))
+        LockError(Box::new(ErrorParts { kind, certainty, engine, name: None, source: None }))
     }
 
     /// Makes an error of kind `Invalid`, which is never applied.
@@ -282,7 +282,7 @@ impl Clone for LockError {
             .source
             .as_ref()
             .map(|source| Box::<dyn StdError + Send + Sync>::from(source.to_string()));
-        LockError(Box::new(Inner {
+        LockError(Box::new(ErrorParts {
             kind: self.0.kind.clone(),
             certainty: self.0.certainty,
             engine: self.0.engine,

@@ -87,30 +87,25 @@ impl Operation {
     /// # Errors
     /// `Unsupported`, or `Invalid`, which names the limit. Nothing is applied.
     pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
-        match self {
-            Operation::Revoke { name, reason, now, .. } => {
-                check_revoke(capabilities, reason, *now).map_err(|error| error.with_name(name))
+        let checked = match self {
+            Operation::Revoke { reason, now, .. } => check_revoke(capabilities, reason, *now),
+            Operation::RevokeHolder { .. } if !capabilities.revoke_holder => {
+                Err(self.unsupported(capabilities))
             }
-            Operation::RevokeHolder { name, reason, .. } => {
-                let checked = if capabilities.revoke_holder {
-                    check_reason(capabilities, reason)
-                } else {
-                    Err(self.unsupported(capabilities))
-                };
-                checked.map_err(|error| error.with_name(name))
+            Operation::RevokeHolder { reason, .. } => {
+                check_reason(capabilities, reason, MAX_REASON_BYTES)
             }
-            Operation::RemoveWaiter { name, reason, .. } => {
-                check_remove_waiter(capabilities, reason).map_err(|error| error.with_name(name))
+            Operation::RemoveWaiter { reason, .. } => check_remove_waiter(capabilities, reason),
+            Operation::Freeze { duration, reason, .. } => {
+                check_freeze(capabilities, *duration, reason)
             }
-            Operation::Freeze { name, duration, reason } => {
-                let checked = check_freeze(capabilities, *duration, reason);
-                checked.map_err(|error| error.with_name(name))
-            }
-            Operation::Unfreeze { name } => {
-                check_unfreeze(capabilities).map_err(|error| error.with_name(name))
-            }
+            Operation::Unfreeze { .. } => check_unfreeze(capabilities),
             Operation::RaiseFence { to } => check_fence(capabilities, *to),
-        }
+        };
+        checked.map_err(|error| match self.name() {
+            Some(name) => error.with_name(name),
+            None => error,
+        })
     }
 
     /// Makes the record of this operation and its reply for the audit trail.
@@ -184,7 +179,7 @@ pub(crate) fn check_revoke(
     if !now && !capabilities.polite_revoke {
         return Err(capabilities.lacks("polite revoke: it must be forced"));
     }
-    check_reason(capabilities, reason)
+    check_reason(capabilities, reason, MAX_REASON_BYTES)
 }
 
 pub(crate) fn check_remove_waiter(
@@ -194,12 +189,7 @@ pub(crate) fn check_remove_waiter(
     if !capabilities.remove_waiter {
         return Err(capabilities.lacks("removing a waiter from the queue"));
     }
-    if reason.len() <= MAX_REMOVAL_REASON_BYTES {
-        return Ok(());
-    }
-    let limit = MAX_REMOVAL_REASON_BYTES;
-    let message = format!("may have {limit} bytes, this one has {}", reason.len());
-    Err(LockError::invalid(capabilities.engine, "reason", message))
+    check_reason(capabilities, reason, MAX_REMOVAL_REASON_BYTES)
 }
 
 /// Returns the reason that a removed waiter receives, for the store to keep with the revoked id.
@@ -216,7 +206,7 @@ pub(crate) fn check_freeze(
     reason: &str,
 ) -> Result<(), LockError> {
     check_unfreeze(capabilities)?;
-    check_reason(capabilities, reason)?;
+    check_reason(capabilities, reason, MAX_REASON_BYTES)?;
     if duration.is_zero() || duration > MAX_FREEZE {
         let message = format!("must be above 0 and at most 365 days, not {duration:?}");
         return Err(LockError::invalid(capabilities.engine, "duration", message));
@@ -228,11 +218,11 @@ pub(crate) fn check_unfreeze(capabilities: &Capabilities) -> Result<(), LockErro
     if capabilities.freeze { Ok(()) } else { Err(capabilities.lacks("freeze")) }
 }
 
-fn check_reason(capabilities: &Capabilities, reason: &str) -> Result<(), LockError> {
-    if reason.len() <= MAX_REASON_BYTES {
+fn check_reason(capabilities: &Capabilities, reason: &str, limit: usize) -> Result<(), LockError> {
+    if reason.len() <= limit {
         return Ok(());
     }
-    let message = format!("may have {MAX_REASON_BYTES} bytes, this one has {}", reason.len());
+    let message = format!("may have {limit} bytes, this one has {}", reason.len());
     Err(LockError::invalid(capabilities.engine, "reason", message))
 }
 

@@ -48,10 +48,10 @@ type Listener = Arc<dyn Fn(&QuorumHealth) -> bool + Send + Sync>;
 
 /// Passes the reports of one engine to those who listen. Clones are the same feed.
 #[derive(Clone, Default)]
-pub struct HealthFeed(Arc<Mutex<Inner>>);
+pub struct HealthFeed(Arc<Mutex<Subscribers>>);
 
 #[derive(Default)]
-struct Inner {
+struct Subscribers {
     last: Option<QuorumHealth>,
     listeners: Vec<Listener>,
 }
@@ -62,9 +62,9 @@ impl HealthFeed {
     pub fn subscribe(&self, listener: impl Fn(&QuorumHealth) -> bool + Send + Sync + 'static) {
         let listener: Listener = Arc::new(listener);
         let last = {
-            let mut inner = self.lock();
-            inner.listeners.push(listener.clone());
-            inner.last.clone()
+            let mut subscribers = self.lock();
+            subscribers.listeners.push(listener.clone());
+            subscribers.last.clone()
         };
         if last.is_some_and(|last| !listener(&last)) {
             self.remove(&[listener]);
@@ -74,9 +74,9 @@ impl HealthFeed {
     /// Reports the present state.
     pub fn report(&self, health: &QuorumHealth) {
         let listeners = {
-            let mut inner = self.lock();
-            inner.last = Some(health.clone());
-            inner.listeners.clone()
+            let mut subscribers = self.lock();
+            subscribers.last = Some(health.clone());
+            subscribers.listeners.clone()
         };
         let ended: Vec<Listener> =
             listeners.into_iter().filter(|listener| !listener(health)).collect();
@@ -91,7 +91,7 @@ impl HealthFeed {
     }
 
     /// A panic of a listener leaves the list as it was, so the feed goes on.
-    fn lock(&self) -> MutexGuard<'_, Inner> {
+    fn lock(&self) -> MutexGuard<'_, Subscribers> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn a_listener_may_use_the_feed() {
         let feed = HealthFeed::default();
-        let inner = feed.clone();
+        let same = feed.clone();
         feed.subscribe(move |_| {
-            inner.subscribe(|_| true);
+            same.subscribe(|_| true);
             true
         });
         feed.report(&QuorumHealth::new("redlock", 0, Vec::new()));

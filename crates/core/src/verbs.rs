@@ -227,34 +227,34 @@ impl<V: Verbs> Engine for V {
     }
 }
 
-/// Renews as many items as one call takes. An invalid item is answered without asking the store.
+/// Renews as many renewals as one call takes. An invalid renewal is answered without asking the store.
 async fn renew_chunk<V: Verbs>(
     engine: &V,
     chunk: &[RenewRequest],
     answers: &mut Vec<Result<RenewReply, LockError>>,
 ) {
     let capabilities = Verbs::capabilities(engine);
-    let check = |item: &RenewRequest| match item.purpose {
+    let check = |renewal: &RenewRequest| match renewal.purpose {
         Purpose::Keep(hold) => capabilities.check(Mode::Exclusive, hold),
         Purpose::Wait => Ok(()),
     };
     let checked: Vec<Result<(), LockError>> = chunk.iter().map(check).collect();
     let good = iter::zip(chunk, &checked).filter(|(_, checked)| checked.is_ok());
-    let good: Vec<&RenewRequest> = good.map(|(item, _)| item).collect();
+    let good: Vec<&RenewRequest> = good.map(|(renewal, _)| renewal).collect();
     let replies = if good.is_empty() { Ok(Vec::new()) } else { Verbs::renew(engine, &good).await };
     let (replies, failure) = match replies {
         Ok(replies) => (replies, unanswered(capabilities.engine)),
         Err(error) => (Vec::new(), error),
     };
     let mut replies = replies.into_iter();
-    answers.extend(iter::zip(chunk, checked).map(|(item, checked)| {
+    answers.extend(iter::zip(chunk, checked).map(|(renewal, checked)| {
         let reply = checked.and_then(|()| replies.next().unwrap_or_else(|| Err(failure.clone())));
-        about(reply, &item.name)
+        about(reply, &renewal.name)
     }));
 }
 
 fn unanswered(engine: &'static str) -> LockError {
-    let message = "an item of the batch was not answered".to_owned();
+    let message = "a renewal of the batch was not answered".to_owned();
     LockError::new(engine, ErrorKind::Protocol { message }, Certainty::Unknown)
 }
 
@@ -282,7 +282,7 @@ mod tests {
     use crate::lease::Hold;
     use crate::lease_id::ClientId;
 
-    /// Answers each line with its place in the call, or too few of them, or fails.
+    /// Answers each renewal with its place in the call, or too few of them, or fails.
     struct Counting {
         capabilities: Capabilities,
         answered: usize,
@@ -351,7 +351,7 @@ mod tests {
         LockName::new(text).expect("a good name")
     }
 
-    fn line(number: u8, hours: u64) -> RenewRequest {
+    fn renewal(number: u8, hours: u64) -> RenewRequest {
         RenewRequest {
             name: name(&format!("n{number}")),
             lease_id: LeaseId::from_bytes([number; 16]),
@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn each_item_has_its_own_reply_and_an_invalid_one_is_not_sent() {
         let engine = Counting::new(3);
-        let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
+        let batch = [renewal(1, 1), renewal(2, 10_000), renewal(3, 1)];
         assert_eq!(renewed(&engine, &batch), ["0", "invalid n2", "1"]);
         assert_eq!(*engine.calls.lock().expect("unbroken"), [2]);
     }
@@ -390,16 +390,16 @@ mod tests {
     #[test]
     fn a_large_batch_is_split_in_order_and_an_empty_one_sends_nothing() {
         let engine = Counting::new(3);
-        let batch = vec![line(1, 1); 7];
+        let batch = vec![renewal(1, 1); 7];
         assert_eq!(renewed(&engine, &batch), ["0", "1", "2", "0", "1", "2", "0"]);
         assert!(renewed(&engine, &[]).is_empty());
-        assert_eq!(renewed(&engine, &[line(2, 10_000)]), ["invalid n2"]);
+        assert_eq!(renewed(&engine, &[renewal(2, 10_000)]), ["invalid n2"]);
         assert_eq!(*engine.calls.lock().expect("unbroken"), [3, 3, 1]);
     }
 
     #[test]
     fn a_missing_reply_is_an_error_and_a_failure_is_returned_for_every_item_that_was_sent() {
-        let batch = [line(1, 1), line(2, 10_000), line(3, 1)];
+        let batch = [renewal(1, 1), renewal(2, 10_000), renewal(3, 1)];
         let missing = renewed(&Counting::new(1), &batch);
         assert_eq!(missing, ["0", "invalid n2", "protocol n3"]);
         let busy = LockError::new("e", ErrorKind::Busy { holder: None }, Certainty::Unknown);

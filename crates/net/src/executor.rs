@@ -16,10 +16,10 @@ use crate::runtime::RuntimeHandle;
 
 /// The executor that the parts of an engine share. Clones are the same executor.
 #[derive(Clone, Debug)]
-pub struct Executor(Arc<Inner>);
+pub struct Executor(Arc<ExecutorParts>);
 
 #[derive(Debug)]
-struct Inner {
+struct ExecutorParts {
     engine: &'static str,
     runtime: RuntimeHandle,
     process: u32,
@@ -50,7 +50,7 @@ impl Executor {
             let kind = ErrorKind::Refused { message: format!("no thread to work on: {error}") };
             LockError::new(engine, kind, Certainty::NotApplied)
         })?;
-        Ok(Executor(Arc::new(Inner { engine, runtime, process: std::process::id() })))
+        Ok(Executor(Arc::new(ExecutorParts { engine, runtime, process: std::process::id() })))
     }
 
     /// Moves from a runtime to the thread of the process; returns whether it did.
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn a_forked_process_needs_its_own_executor() {
         let executor = Executor::process_wide("test").expect("found");
-        let inner = Inner {
+        let inner = ExecutorParts {
             engine: "test",
             runtime: RuntimeHandle::process_wide().expect("found"),
             process: 0,

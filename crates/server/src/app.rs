@@ -30,7 +30,7 @@ use crate::store_health::StoreHealth;
 
 /// The state of a server for one of its stores. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct App(Arc<Inner>);
+pub(crate) struct App(Arc<AppState>);
 
 /// How many bytes of the id of a session name the run of the server; twelve remain to be guessed.
 const RUN_BYTES: usize = 4;
@@ -57,7 +57,7 @@ impl EndedLeases {
     }
 }
 
-pub(crate) struct Inner {
+pub(crate) struct AppState {
     /// The name of the store in paths and rights.
     pub(crate) store: String,
     pub(crate) client: Client,
@@ -114,7 +114,7 @@ impl App {
             let epoch = drawn.short().to_string();
             let mut run = [0; RUN_BYTES];
             run.copy_from_slice(&drawn.as_bytes()[..RUN_BYTES]);
-            App(Arc::new(Inner {
+            App(Arc::new(AppState {
                 store,
                 access: access.clone(),
                 access_changed: access_changed.clone(),
@@ -216,9 +216,9 @@ impl App {
 }
 
 impl std::ops::Deref for App {
-    type Target = Inner;
+    type Target = AppState;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &AppState {
         &self.0
     }
 }

@@ -36,8 +36,8 @@ use crate::rights::Right;
 
 /// How often a watch without hints writes a byte, so that a broken connection is noticed.
 const BEAT: Duration = Duration::from_secs(5);
-/// How many lines a batch has at most.
-const MOST_LINES: usize = 128;
+/// How many renewals a batch has at most.
+const MAX_BATCH: usize = 128;
 
 type Answer<T> = Result<Json<Outcome<T>>, Problem>;
 
@@ -116,28 +116,28 @@ fn without_holder(reply: AcquireReply) -> AcquireReply {
 pub(crate) async fn renew(
     State(app): State<App>,
     identity: Identity,
-    Body(Batch { lines }): Body<Batch>,
+    Body(Batch { renewals }): Body<Batch>,
 ) -> Answer<Vec<Outcome<Renewed>>> {
-    if lines.len() > MOST_LINES {
-        return Err(Problem::invalid("lines", format!("may have {MOST_LINES} lines at most")));
+    if renewals.len() > MAX_BATCH {
+        return Err(Problem::invalid("lines", format!("may have {MAX_BATCH} lines at most")));
     }
-    let lines: Vec<RenewRequest> = lines.into_iter().map(Renew::into_request).collect();
-    for line in &lines {
-        identity.may_on(Right::Lock, line.name.as_str())?;
-        if let Purpose::Keep(hold) = line.purpose
+    let renewals: Vec<RenewRequest> = renewals.into_iter().map(Renew::into_request).collect();
+    for renewal in &renewals {
+        identity.may_on(Right::Lock, renewal.name.as_str())?;
+        if let Purpose::Keep(hold) = renewal.purpose
             && let Err(error) = not_live(&app, hold)
         {
             return Ok(Json(Outcome::Error(Failure::of(&error))));
         }
     }
-    let replies = app.engine().renew(&lines).await;
-    for (line, reply) in lines.iter().zip(&replies) {
-        match (line.purpose, reply) {
+    let replies = app.engine().renew(&renewals).await;
+    for (renewal, reply) in renewals.iter().zip(&replies) {
+        match (renewal.purpose, reply) {
             (Purpose::Keep(_), Ok(RenewReply::Unknown)) => {
-                app.lost(&line.name, line.lease_id, &identity);
+                app.lost(&renewal.name, renewal.lease_id, &identity);
             }
             (Purpose::Keep(_), Ok(RenewReply::Renewed { left: Some(left) })) => {
-                app.keep(line.lease_id, *left, &identity);
+                app.keep(renewal.lease_id, *left, &identity);
             }
             _ => {}
         }

@@ -12,11 +12,11 @@ use crate::errors::{ErrorReply, NOT_INTEGER, WRONG_TYPE};
 use crate::number;
 use crate::resp::Reply;
 use crate::session::{Connection, ConnectionId};
-use crate::state::State;
+use crate::state::ServerData;
 
 /// The context of a command.
 pub(crate) struct Call<'a> {
-    pub(crate) state: &'a mut State,
+    pub(crate) state: &'a mut ServerData,
     pub(crate) connection: ConnectionId,
     /// The database that the connection, or the script, has selected.
     pub(crate) db: usize,

@@ -9,7 +9,7 @@ use crate::errors::{
     OUT_OF_MEMORY, READ_ONLY,
 };
 use crate::session::ConnectionId;
-use crate::state::{Pause, ServerCondition, State};
+use crate::state::{Pause, ServerCondition, ServerData};
 
 /// Commands that a RESP2 connection may send while it is subscribed.
 const WHILE_SUBSCRIBED: &[&str] =
@@ -35,7 +35,7 @@ impl Effects {
 
 /// Rejects a command that may not run now.
 pub(crate) fn check(
-    state: &mut State,
+    state: &mut ServerData,
     id: ConnectionId,
     command: &Command,
     effects: &Effects,
@@ -77,7 +77,7 @@ pub(crate) fn check(
 }
 
 /// Rejects writes in conditions that forbid them.
-pub(crate) fn check_writes(state: &State, effects: &Effects) -> Result<(), ErrorReply> {
+pub(crate) fn check_writes(state: &ServerData, effects: &Effects) -> Result<(), ErrorReply> {
     if !effects.writes {
         return Ok(());
     }
@@ -94,7 +94,7 @@ pub(crate) fn check_writes(state: &State, effects: &Effects) -> Result<(), Error
 }
 
 /// Returns whether a pause of clients delays the command.
-pub(crate) fn is_paused(state: &mut State, effects: &Effects) -> bool {
+pub(crate) fn is_paused(state: &mut ServerData, effects: &Effects) -> bool {
     let Some((whom, until)) = state.pause else { return false };
     if state.clock.common().now() >= until {
         state.pause = None;

@@ -17,7 +17,7 @@ use crate::options::RedisOptions;
 use crate::resp::{Protocol, Reply};
 use crate::script::Scripts;
 use crate::session::{Connection, ConnectionId, ReplyMode};
-use crate::state::State;
+use crate::state::ServerData;
 
 /// The replies of a command: usually one, one for each channel of a subscription, none if the
 /// client wants none.
@@ -29,7 +29,7 @@ pub type Replies = Vec<Reply>;
 /// has no clusters and no replicas.
 pub struct FakeRedis {
     /// `None` only while a script has it.
-    state: Option<Box<State>>,
+    state: Option<Box<ServerData>>,
     pub(crate) scripts: Scripts,
     down: bool,
     /// The replies to send when DEBUG SLEEP ends.
@@ -59,7 +59,7 @@ impl FakeRedis {
     /// Starts a server without data, with the time of `clock`.
     pub fn new(clock: Arc<dyn Clock>, options: RedisOptions) -> FakeRedis {
         let scripts = Scripts::new(options.script_limit);
-        let state = State::new(WallClock::new(clock), options);
+        let state = ServerData::new(WallClock::new(clock), options);
         FakeRedis {
             state: Some(Box::new(state)),
             scripts,
@@ -68,11 +68,11 @@ impl FakeRedis {
         }
     }
 
-    pub(crate) fn state(&mut self) -> &mut State {
+    pub(crate) fn state(&mut self) -> &mut ServerData {
         self.state.as_mut().expect("only a running script has the state, and it gives it back")
     }
 
-    pub(crate) fn lend(&mut self) -> (&mut Option<Box<State>>, &mut Scripts) {
+    pub(crate) fn lend(&mut self) -> (&mut Option<Box<ServerData>>, &mut Scripts) {
         (&mut self.state, &mut self.scripts)
     }
 

@@ -41,7 +41,7 @@ pub enum ServerCondition {
 }
 
 /// Everything but the scripts.
-pub(crate) struct State {
+pub(crate) struct ServerData {
     pub(crate) clock: WallClock,
     /// The time of the running command.
     pub(crate) now_us: i64,
@@ -77,13 +77,13 @@ pub(crate) struct State {
     pub(crate) log: Vec<(i64, Vec<u8>)>,
 }
 
-impl State {
-    pub(crate) fn new(clock: WallClock, options: RedisOptions) -> State {
+impl ServerData {
+    pub(crate) fn new(clock: WallClock, options: RedisOptions) -> ServerData {
         let mut rng = SeededRng::new(options.seed);
         let now_us = clock.now_us();
         let started = clock.common().now();
         let databases = (0..DATABASES).map(|_| Keyspace::new(rng.next_u64())).collect();
-        State {
+        ServerData {
             clock,
             now_us,
             databases,

@@ -11,7 +11,7 @@ use crate::lease::Hold;
 use crate::lease_id::LeaseId;
 
 impl<S: Store> Table<'_, S> {
-    /// Carries out one item of a renewal batch.
+    /// Carries out one renewal of a renewal batch.
     ///
     /// # Errors
     /// Outer: the store's own failure. Inner: `Invalid` or `Unsupported` for the hold; nothing is

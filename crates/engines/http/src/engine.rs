@@ -11,9 +11,9 @@ use crate::store::Store;
 
 /// The engine of one Holdline server. Clones share its connections.
 #[derive(Clone)]
-pub struct HttpEngine(Arc<Inner>);
+pub struct HttpEngine(Arc<HttpEngineParts>);
 
-struct Inner {
+struct HttpEngineParts {
     store: Arc<Store>,
     executor: Executor,
 }
@@ -28,7 +28,7 @@ impl HttpEngine {
         let executor = Executor::current(ENGINE)?;
         let options = options.clone();
         let store = executor.run(async move { Store::connect(&options).await }).await??;
-        Ok(HttpEngine(Arc::new(Inner { store: Arc::new(store), executor })))
+        Ok(HttpEngine(Arc::new(HttpEngineParts { store: Arc::new(store), executor })))
     }
 }
 

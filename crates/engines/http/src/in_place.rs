@@ -26,12 +26,12 @@ const POLLED: u8 = 1;
 const WOKEN: u8 = 2;
 
 #[derive(Default)]
-struct State {
+struct WakeState {
     state: AtomicU8,
     task: AtomicWaker,
 }
 
-impl Wake for State {
+impl Wake for WakeState {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
     }
@@ -48,7 +48,7 @@ impl Wake for State {
 /// # Cancel safety
 /// That of the future.
 pub async fn in_place<F: Future>(future: F) -> F::Output {
-    let state = Arc::new(State::default());
+    let state = Arc::new(WakeState::default());
     let waker = Waker::from(state.clone());
     let mut future = pin!(future);
     poll_fn(|context| {

@@ -19,7 +19,7 @@ use crate::options::HttpOptions;
 use crate::watch::Watcher;
 use crate::wire::{
     Acquire, Acquired, Batch, Command, Description, Inspect, List, Operate, Operated, Outcome,
-    Page, Release, Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
+    Page, Release, Released, Renew, Renewed as RenewedMessage, SnapshotMessage, capabilities_of,
 };
 
 /// The store behind a server.
@@ -67,9 +67,9 @@ impl Store {
         self.ask::<Acquired>(ACQUIRE, &Acquire::of(request)).await.map(AcquireReply::from)
     }
 
-    pub(crate) async fn renew(&self, lines: &[RenewRequest]) -> Renewed {
-        let batch = Batch { lines: lines.iter().map(Renew::of).collect() };
-        let replies: Vec<Outcome<RenewedLine>> = self.ask(RENEW, &batch).await?;
+    pub(crate) async fn renew(&self, renewals: &[RenewRequest]) -> Renewed {
+        let batch = Batch { renewals: renewals.iter().map(Renew::of).collect() };
+        let replies: Vec<Outcome<RenewedMessage>> = self.ask(RENEW, &batch).await?;
         let read = |reply| match reply {
             Outcome::Ok(reply) => Ok(RenewReply::from(reply)),
             Outcome::Error(failure) => Err(failure.into_error()),

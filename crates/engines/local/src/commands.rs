@@ -45,7 +45,7 @@ pub(crate) fn acquire(
 /// and repeated without that name.
 pub(crate) fn renew_all(
     step: &mut Step<'_>,
-    lines: &[RenewRequest],
+    renewals: &[RenewRequest],
     foreign: &mut HashMap<LockName, String>,
 ) -> Result<Vec<Result<RenewReply, LockError>>, Fault> {
     let gone = match step.check_store() {
@@ -53,14 +53,14 @@ pub(crate) fn renew_all(
         Err(Fault::StoreGone(what)) => Some(what),
         Err(fault) => return Err(fault),
     };
-    let mut replies = Vec::with_capacity(lines.len());
-    for line in lines {
-        let reply = match (&gone, foreign.get(&line.name)) {
-            (Some(what), _) => lost(line, what),
-            (None, Some(found)) => Err(Fault::Foreign(found.clone()).about(&line.name)),
-            (None, None) => match renew_one(step, line) {
+    let mut replies = Vec::with_capacity(renewals.len());
+    for renewal in renewals {
+        let reply = match (&gone, foreign.get(&renewal.name)) {
+            (Some(what), _) => lost(renewal, what),
+            (None, Some(found)) => Err(Fault::Foreign(found.clone()).about(&renewal.name)),
+            (None, None) => match renew_one(step, renewal) {
                 Err(Fault::Foreign(found)) => {
-                    foreign.insert(line.name.clone(), found);
+                    foreign.insert(renewal.name.clone(), found);
                     return Err(Fault::Again);
                 }
                 reply => reply?,
@@ -73,37 +73,37 @@ pub(crate) fn renew_all(
 
 fn renew_one(
     step: &mut Step<'_>,
-    line: &RenewRequest,
+    renewal: &RenewRequest,
 ) -> Result<Result<RenewReply, LockError>, Fault> {
-    let own_files_stand = match line.purpose {
-        Purpose::Keep(Hold::Live) => step.clients.anchor_stands(line.lease_id),
-        Purpose::Keep(Hold::Leased(_)) if !line.client.is_remote() => {
-            step.clients.register(line.client)?;
-            step.clients.client_stands(line.client)
+    let own_files_stand = match renewal.purpose {
+        Purpose::Keep(Hold::Live) => step.clients.anchor_stands(renewal.lease_id),
+        Purpose::Keep(Hold::Leased(_)) if !renewal.client.is_remote() => {
+            step.clients.register(renewal.client)?;
+            step.clients.client_stands(renewal.client)
         }
         Purpose::Keep(Hold::Leased(_) | Hold::Detached(_)) | Purpose::Wait => true,
     };
     if !own_files_stand {
         // Others consider us dead, and may hold the name already.
-        return Ok(lost(line, "our liveness file was removed"));
+        return Ok(lost(renewal, "our liveness file was removed"));
     }
-    let look = match line.purpose {
+    let look = match renewal.purpose {
         Purpose::Keep(_) => DeadHolders::Ignore,
         Purpose::Wait => DeadHolders::Find,
     };
-    let reply = step.on(&line.name, look, |table| table.renew(line))?;
+    let reply = step.on(&renewal.name, look, |table| table.renew(renewal))?;
     if let Ok(reply) = &reply
         && reply.is_over()
     {
-        step.is_over(line.lease_id);
+        step.is_over(renewal.lease_id);
     }
     Ok(reply)
 }
 
 /// Makes the reply for a lost entry: a holder has lost, and a contender queues again.
-fn lost(line: &RenewRequest, what: &str) -> Result<RenewReply, LockError> {
-    match line.purpose {
-        Purpose::Keep(_) => Err(Fault::StoreGone(what.to_owned()).about(&line.name)),
+fn lost(renewal: &RenewRequest, what: &str) -> Result<RenewReply, LockError> {
+    match renewal.purpose {
+        Purpose::Keep(_) => Err(Fault::StoreGone(what.to_owned()).about(&renewal.name)),
         Purpose::Wait => Ok(RenewReply::Unknown),
     }
 }

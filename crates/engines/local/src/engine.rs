@@ -16,6 +16,7 @@ use holdline_core::{
 
 use crate::checked_watch::CheckedWatch;
 use crate::clients::Clients;
+use crate::command_runner::CommandRunner;
 use crate::commands;
 use crate::database;
 use crate::directory::{self, Directory};
@@ -32,7 +33,6 @@ use crate::queue::Queue;
 use crate::reboot;
 use crate::report::{self, LocalReport, ReportContext};
 use crate::rows::Rows;
-use crate::shared::Shared;
 use crate::short_lock::ShortLock;
 use crate::step::{DeadHolders, Step, StoreState};
 use crate::trail;
@@ -46,7 +46,7 @@ use crate::wake_socket::WakeSocket;
 /// commands do so on a thread of their own.
 #[derive(Clone)]
 pub struct LocalEngine {
-    shared: Arc<Shared>,
+    runner: Arc<CommandRunner>,
     files: Files,
     report_context: ReportContext,
 }
@@ -73,7 +73,7 @@ impl LocalEngine {
     /// Keeps this process outside every transaction while `work` runs. A process that stops itself
     /// inside a transaction would make all others wait.
     pub fn between_transactions<T>(&self, work: impl FnOnce() -> T) -> T {
-        self.shared.transaction_lock.exclude(work)
+        self.runner.transaction_lock.exclude(work)
     }
 
     /// Reports the state of the directory, for people. It counts everything, so call it rarely.
@@ -82,7 +82,7 @@ impl LocalEngine {
     /// As for any command: `Unavailable`, `Refused`, `Foreign`.
     pub fn report(&self) -> Result<LocalReport, LockError> {
         let made = self
-            .shared
+            .runner
             .transaction_lock
             .enter()
             .and_then(|inside| report::make(&inside, &self.report_context));
@@ -100,7 +100,7 @@ impl LocalEngine {
             step.check_store_without_grant()?;
             step.on(&asked, DeadHolders::Find, &operate)
         };
-        self.shared.command(name, work, |reply| reply)
+        self.runner.command(name, work, |reply| reply)
     }
 
     /// Reads or changes the audit trail.
@@ -112,8 +112,8 @@ impl LocalEngine {
             step.check_store_without_grant()?;
             ask(step.rows())
         };
-        self.shared.enter(
-            move |shared, inside| inside.carry_out(&shared.capabilities, shared.now(), &mut work),
+        self.runner.enter(
+            move |runner, inside| inside.carry_out(&runner.capabilities, runner.now(), &mut work),
             |done| done.map_err(Fault::into_error),
         )
     }
@@ -145,7 +145,7 @@ fn open(options: &LocalOptions) -> Result<LocalEngine, Fault> {
         .map_err(|error| Fault::at("opening", &files.wake, error))?;
     let wake_socket = Arc::new(wake_socket);
     let inside = StoreState::new(database, Clients::new(liveness, wake_socket.clone()), boot);
-    let shared = Shared {
+    let runner = CommandRunner {
         capabilities,
         clock,
         transaction_lock: Arc::new(TransactionLock::new(short_lock, inside, limit)),
@@ -154,18 +154,18 @@ fn open(options: &LocalOptions) -> Result<LocalEngine, Fault> {
         wake_socket,
         housekeeping: Housekeeping::default(),
     };
-    shared.housekeeping.check_at_opening(&shared.transaction_lock);
+    runner.housekeeping.check_at_opening(&runner.transaction_lock);
     let report_context = ReportContext {
         explicit: options.dir().is_some(),
         file_system: file_system.name,
         forgets: file_system.forgets,
     };
-    Ok(LocalEngine { shared: Arc::new(shared), files, report_context })
+    Ok(LocalEngine { runner: Arc::new(runner), files, report_context })
 }
 
 impl Engine for LocalEngine {
     fn capabilities(&self) -> &Capabilities {
-        &self.shared.capabilities
+        &self.runner.capabilities
     }
 
     fn try_acquire<'a>(
@@ -176,11 +176,11 @@ impl Engine for LocalEngine {
         if request.queue {
             // From the commit on a hint may arrive, before the reply is seen and the watch is
             // opened.
-            self.shared.watches.expect(id);
+            self.runner.watches.expect(id);
         }
         let asked = request.clone();
-        let watches = self.shared.watches.clone();
-        self.shared.command(
+        let watches = self.runner.watches.clone();
+        self.runner.command(
             &request.name,
             move |step| commands::acquire(step, &asked),
             move |reply| {
@@ -196,18 +196,19 @@ impl Engine for LocalEngine {
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
         let Some(first) = batch.first() else { return Answer::ready(Vec::new()) };
         let asked = batch.to_vec();
-        let items = batch.to_vec();
-        let watches = self.shared.watches.clone();
+        let renewals = batch.to_vec();
+        let watches = self.runner.watches.clone();
         let mut foreign = HashMap::new();
-        self.shared.command(
+        self.runner.command(
             &first.name,
             move |step| commands::renew_all(step, &asked, &mut foreign).map(Ok),
             move |done| {
                 let replies = done.unwrap_or_else(|error| {
-                    let all = items.iter().map(|item| Err(error.clone().with_name(&item.name)));
+                    let all =
+                        renewals.iter().map(|renewal| Err(error.clone().with_name(&renewal.name)));
                     all.collect()
                 });
-                watches.renewed(&items, &replies);
+                watches.renewed(&renewals, &replies);
                 replies
             },
         )
@@ -217,7 +218,7 @@ impl Engine for LocalEngine {
         &'a self,
         request: &'a ReleaseRequest,
     ) -> Answer<'a, Result<ReleaseReply, LockError>> {
-        self.shared.watches.forget(request.lease_id);
+        self.runner.watches.forget(request.lease_id);
         let asked = request.clone();
         let work = move |step: &mut Step<'_>| {
             // A holder whose database was removed has lost, even after a short hold.
@@ -229,7 +230,7 @@ impl Engine for LocalEngine {
             step.is_over(asked.lease_id);
             Ok(Ok(reply))
         };
-        self.shared.command(&request.name, work, |reply| reply)
+        self.runner.command(&request.name, work, |reply| reply)
     }
 
     fn inspect<'a>(&'a self, name: &'a LockName) -> Answer<'a, Result<Snapshot, LockError>> {
@@ -238,7 +239,7 @@ impl Engine for LocalEngine {
             step.check_store_without_grant()?;
             step.on(&asked, DeadHolders::Find, |table| table.inspect(&asked)).map(Ok)
         };
-        let answer = self.shared.command(name, work, |reply| reply);
+        let answer = self.runner.command(name, work, |reply| reply);
         match answer {
             Answer::Ready(Some(Ok(snapshot))) if grant_processes::is_wanted(&snapshot) => {
                 Answer::later(grant_processes::with_processes(Ok(snapshot), self.files.clone()))
@@ -254,16 +255,16 @@ impl Engine for LocalEngine {
     }
 
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        Answer::later(listing::page(&self.shared, request))
+        Answer::later(listing::page(&self.runner, request))
     }
 
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints {
         // Hints for our queue entries that arrived since the reply are kept: in the watch itself,
         // which was expected, or in the unread socket (rule G4 of the contract).
-        let expected = self.shared.watches.expects(lease_id);
-        let stream = Watches::open(&self.shared.watches, lease_id);
-        if !self.shared.transaction_lock.is_forked() {
-            self.shared.wake_socket.listen();
+        let expected = self.runner.watches.expects(lease_id);
+        let stream = Watches::open(&self.runner.watches, lease_id);
+        if !self.runner.transaction_lock.is_forked() {
+            self.runner.wake_socket.listen();
         }
         if expected {
             return Box::pin(stream);
@@ -274,7 +275,7 @@ impl Engine for LocalEngine {
         let work = move |step: &mut Step<'_>| {
             step.on(&asked, DeadHolders::Ignore, |table| table.pending_hint(lease_id)).map(Ok)
         };
-        let look = self.shared.command(name, work, |hint| hint);
+        let look = self.runner.command(name, work, |hint| hint);
         Box::pin(CheckedWatch::new(look, stream))
     }
 
@@ -282,7 +283,7 @@ impl Engine for LocalEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.shared.capabilities) {
+        if let Err(error) = operation.check(&self.runner.capabilities) {
             return Answer::ready(Err(error));
         }
         match operation {
@@ -304,11 +305,11 @@ impl Engine for LocalEngine {
             }
             Operation::Unfreeze { name } => self.operate_on(name, |table| table.unfreeze()),
             Operation::RevokeHolder { .. } => {
-                Answer::ready(Err(operation.unsupported(&self.shared.capabilities)))
+                Answer::ready(Err(operation.unsupported(&self.runner.capabilities)))
             }
             Operation::RaiseFence { to } => {
                 let to = *to;
-                self.shared.enter(
+                self.runner.enter(
                     move |_, inside| {
                         inside.check_store()?;
                         inside.change_counter(|counter, _| counter.raise(to))?;
@@ -325,7 +326,7 @@ impl Engine for LocalEngine {
         name: &'a LockName,
         command: LatchCommand,
     ) -> Answer<'a, Result<LatchReply, LockError>> {
-        if let Err(error) = command.check(&self.shared.capabilities) {
+        if let Err(error) = command.check(&self.runner.capabilities) {
             return Answer::ready(Err(error.with_name(name)));
         }
         let asked = name.clone();
@@ -333,7 +334,7 @@ impl Engine for LocalEngine {
             step.check_store_without_grant()?;
             latch::ask(step.rows(), &asked, command).map(Ok)
         };
-        self.shared.command(name, work, |reply| reply)
+        self.runner.command(name, work, |reply| reply)
     }
 
     fn counting<'a>(
@@ -341,7 +342,7 @@ impl Engine for LocalEngine {
         name: &'a LockName,
         _: CountingCommand,
     ) -> Answer<'a, Result<CountingReply, LockError>> {
-        Answer::ready(Err(self.shared.capabilities.lacks_counting().with_name(name)))
+        Answer::ready(Err(self.runner.capabilities.lacks_counting().with_name(name)))
     }
 
     fn append_audit<'a>(
@@ -349,7 +350,7 @@ impl Engine for LocalEngine {
         at_ms: u64,
         record: &'a AuditRecord,
     ) -> Answer<'a, Result<(), LockError>> {
-        if let Err(error) = record.check(&self.shared.capabilities) {
+        if let Err(error) = record.check(&self.runner.capabilities) {
             return Answer::ready(Err(error));
         }
         let record = record.clone();
@@ -371,10 +372,10 @@ impl Engine for LocalEngine {
 
 impl Drop for LocalEngine {
     fn drop(&mut self) {
-        if self.shared.transaction_lock.is_forked() {
+        if self.runner.transaction_lock.is_forked() {
             // Closing would end locks and files that the parent process still uses. A reference
             // that is never dropped leaves them to the end of this process.
-            std::mem::forget(self.shared.clone());
+            std::mem::forget(self.runner.clone());
         }
     }
 }
@@ -383,7 +384,7 @@ impl fmt::Debug for LocalEngine {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("LocalEngine")
             .field("directory", &self.files.root)
-            .field("identity", &self.shared.capabilities.identity)
+            .field("identity", &self.runner.capabilities.identity)
             .finish_non_exhaustive()
     }
 }
@@ -427,7 +428,7 @@ mod tests {
         let engine = open();
         let other = open();
         assert!(granted(&engine, 1));
-        engine.shared.transaction_lock.pretend_forked();
+        engine.runner.transaction_lock.pretend_forked();
         assert!(!granted(&engine, 2));
         assert!(engine.report().is_err());
         drop(engine);
@@ -450,9 +451,9 @@ mod tests {
                 step.clients.anchor(id, token)?;
                 end()
             };
-            let mut inside = engine.shared.transaction_lock.enter().expect("nobody is inside");
-            let now = engine.shared.now();
-            let done = inside.carry_out(&engine.shared.capabilities, now, &mut work);
+            let mut inside = engine.runner.transaction_lock.enter().expect("nobody is inside");
+            let now = engine.runner.now();
+            let done = inside.carry_out(&engine.runner.capabilities, now, &mut work);
             (done.is_ok(), inside.clients.has_anchor(id))
         };
         assert_eq!(carry_out(&engine, || Err(Fault::refused("no room"))), (false, false));

@@ -28,6 +28,7 @@ compile_error!(
 mod checked_watch;
 mod checkup;
 mod clients;
+mod command_runner;
 mod commands;
 mod database;
 mod directory;
@@ -50,7 +51,7 @@ mod report;
 mod rows;
 #[cfg(test)]
 mod scratch;
-mod shared;
+
 mod short_lock;
 mod step;
 mod token;

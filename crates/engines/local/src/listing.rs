@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use holdline_core::{ListPage, ListRequest, LockError, Snapshot};
 
+use crate::command_runner::CommandRunner;
 use crate::error::Fault;
 use crate::keys;
 use crate::names;
-use crate::shared::Shared;
 use crate::step::{DeadHolders, Step};
 
 /// The longest page of a listing.
@@ -18,7 +18,7 @@ const PAGE_PART: usize = 32;
 
 /// Lists one page of names, in the order of their bytes.
 pub(crate) async fn page(
-    shared: &Arc<Shared>,
+    runner: &Arc<CommandRunner>,
     request: &ListRequest,
 ) -> Result<ListPage, LockError> {
     let limit = request.limit.clamp(1, MAX_PAGE);
@@ -30,7 +30,7 @@ pub(crate) async fn page(
     from = from.max(request.prefix.as_bytes().to_vec());
     loop {
         let wanted = limit - page.names.len();
-        let (names, next) = part(shared, from, &request.prefix, wanted).await?;
+        let (names, next) = part(runner, from, &request.prefix, wanted).await?;
         page.names.extend(names);
         match next {
             None => return Ok(page),
@@ -49,7 +49,7 @@ type Part = (Vec<Snapshot>, Option<Vec<u8>>);
 /// Reads the next few names from a key on. A name with foreign data is skipped: it has no state to
 /// show, and a request for it by name gets the error.
 async fn part(
-    shared: &Arc<Shared>,
+    runner: &Arc<CommandRunner>,
     from: Vec<u8>,
     prefix: &str,
     wanted: usize,
@@ -77,8 +77,8 @@ async fn part(
         }
         Ok((found, Some(from)))
     };
-    let answer = shared.enter(
-        move |shared, inside| inside.carry_out(&shared.capabilities, shared.now(), &mut work),
+    let answer = runner.enter(
+        move |runner, inside| inside.carry_out(&runner.capabilities, runner.now(), &mut work),
         |done| done.map_err(Fault::into_error),
     );
     answer.await

@@ -43,7 +43,7 @@ use crate::views;
 use crate::waiting_commands::WaitingCommands;
 use crate::{fast, requests};
 
-/// How long an item of a batch with several names waits for a locked row: well below the interval
+/// How long a renewal of a batch with several names waits for a locked row: well below the interval
 /// of the heartbeat. And the pause between attempts while another renewal waits.
 const LOCKED: Duration = Duration::from_millis(600);
 const FIRST_PAUSE: Duration = Duration::from_millis(4);
@@ -51,9 +51,9 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(32);
 
 /// The engine of one set of tables in a MariaDB database. Clones share its connection.
 #[derive(Clone)]
-pub struct MysqlEngine(Arc<Inner>);
+pub struct MysqlEngine(Arc<MysqlEngineParts>);
 
-struct Inner {
+struct MysqlEngineParts {
     state: EngineState,
     link: Link,
     locked_rows: LockedRows,
@@ -71,7 +71,7 @@ impl MysqlEngine {
         let link = Link::new(options, clock.clone(), watches.clone(), true)?;
         let identity = format!("{}/{} {}", options.address(), options.database(), options.prefix());
         let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
-        Ok(MysqlEngine(Arc::new(Inner {
+        Ok(MysqlEngine(Arc::new(MysqlEngineParts {
             state,
             link,
             locked_rows: LockedRows::new(options, clock.clone()),
@@ -103,8 +103,8 @@ impl Verbs for MysqlEngine {
         self.0.acquire(request).await
     }
 
-    async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
-        self.0.renew(items).await
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        self.0.renew(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -140,7 +140,7 @@ impl Verbs for MysqlEngine {
     }
 }
 
-impl Inner {
+impl MysqlEngineParts {
     async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,
@@ -170,34 +170,35 @@ impl Inner {
         acquired(&only(&answer?)?, request, limit)
     }
 
-    async fn renew(&self, items: &[&RenewRequest]) -> Renewed {
-        for item in items {
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        for renewal in renewals {
             // The short release is for a lease that was not renewed.
-            self.state.fast.forget(item.lease_id);
+            self.state.fast.forget(renewal.lease_id);
         }
-        let replies = self.renew_batch(items).await?;
-        self.state.renewed(items, &replies);
+        let replies = self.renew_batch(renewals).await?;
+        self.state.renewed(renewals, &replies);
         Ok(replies)
     }
 
-    /// Renews a batch. Names whose rows are locked are skipped; their items wait briefly for the
-    /// row on another connection, and fail without the other items.
-    async fn renew_batch(&self, items: &[&RenewRequest]) -> Renewed {
+    /// Renews a batch. Names whose rows are locked are skipped; their renewals wait briefly for the
+    /// row on another connection, and fail without the other renewals.
+    async fn renew_batch(&self, renewals: &[&RenewRequest]) -> Renewed {
         if !self.link.has_store().await? {
-            return Ok(vec![Ok(RenewReply::Unknown); items.len()]);
+            return Ok(vec![Ok(RenewReply::Unknown); renewals.len()]);
         }
         let clock = &*self.link.shared().clock;
         let limit = self.link.limits().command_timeout;
-        let others = items.iter().any(|item| item.name != items[0].name);
+        let others = renewals.iter().any(|renewal| renewal.name != renewals[0].name);
         let end = clock.now().after(if others { LOCKED.min(limit / 2) } else { limit });
         let mut pauses = Backoff::new(FIRST_PAUSE, LONGEST_PAUSE);
-        let mut replies: Vec<Option<Result<RenewReply, LockError>>> = vec![None; items.len()];
+        let mut replies: Vec<Option<Result<RenewReply, LockError>>> = vec![None; renewals.len()];
         loop {
-            let open: Vec<usize> = (0..items.len()).filter(|at| replies[*at].is_none()).collect();
-            match self.renew_unlocked(&open, items).await {
+            let open: Vec<usize> =
+                (0..renewals.len()).filter(|at| replies[*at].is_none()).collect();
+            match self.renew_unlocked(&open, renewals).await {
                 Ok(answers) => enter(&mut replies, &open, answers),
-                Err(error) if open.len() == items.len() => return Err(error),
-                // The items that were answered before are valid.
+                Err(error) if open.len() == renewals.len() => return Err(error),
+                // The renewals that were answered before are valid.
                 Err(error) => fill(&mut replies, &error),
             }
             let Some(first) = replies.iter().position(Option::is_none) else {
@@ -208,10 +209,10 @@ impl Inner {
                 fill(&mut replies, &unavailable(message, Certainty::NotApplied));
                 return Ok(replies.into_iter().flatten().collect());
             }
-            let is_same = |at: &usize| items[*at].name == items[first].name;
+            let is_same = |at: &usize| renewals[*at].name == renewals[first].name;
             let same: Vec<usize> =
                 open.into_iter().filter(|at| replies[*at].is_none()).filter(is_same).collect();
-            let (call, order) = self.renewal(&same, items, true);
+            let (call, order) = self.renew_call(&same, renewals, true);
             match self.waiting_renewals.ask(call, end).await {
                 Some(answer) => match answer.and_then(|answer| replies::renewed(&answer, &order)) {
                     Ok(answers) => enter(&mut replies, &same, answers),
@@ -228,22 +229,27 @@ impl Inner {
         }
     }
 
-    /// Sends these items of a batch; items of a locked name are not answered.
+    /// Sends these renewals of a batch; renewals of a locked name are not answered.
     async fn renew_unlocked(
         &self,
         at: &[usize],
-        items: &[&RenewRequest],
+        renewals: &[&RenewRequest],
     ) -> Result<BatchReplies, LockError> {
         if at.is_empty() {
             return Ok(BatchReplies::new());
         }
-        let (call, order) = self.renewal(at, items, false);
+        let (call, order) = self.renew_call(at, renewals, false);
         replies::renewed(&self.link.ask(&call).await?, &order)
     }
 
-    /// Returns the call that renews these items of a batch, and the order of its replies.
-    fn renewal(&self, at: &[usize], items: &[&RenewRequest], waits: bool) -> (String, Vec<usize>) {
-        let batch: Vec<&RenewRequest> = at.iter().map(|at| items[*at]).collect();
+    /// Returns the call that sends these renewals, and the order of its replies.
+    fn renew_call(
+        &self,
+        at: &[usize],
+        renewals: &[&RenewRequest],
+        waits: bool,
+    ) -> (String, Vec<usize>) {
+        let batch: Vec<&RenewRequest> = at.iter().map(|at| renewals[*at]).collect();
         let (packed, order) = requests::packed_batch(&batch);
         let inbox = self.link.inbox().to_be_bytes();
         let values = [Value::Bytes(&packed), Value::Bytes(&inbox), Value::Number(i64::from(waits))];
@@ -408,18 +414,18 @@ impl Inner {
     }
 }
 
-/// Enters the replies to some items of a batch; an item with a locked row gets none.
+/// Enters the replies to some renewals of a batch; a renewal with a locked row gets none.
 fn enter(
     replies: &mut [Option<Result<RenewReply, LockError>>],
-    items: &[usize],
+    places: &[usize],
     answers: BatchReplies,
 ) {
-    for (at, answer) in iter::zip(items, answers) {
+    for (at, answer) in iter::zip(places, answers) {
         replies[*at] = answer.transpose();
     }
 }
 
-/// Enters this error for all items without a reply.
+/// Enters this error for all renewals without a reply.
 fn fill(replies: &mut [Option<Result<RenewReply, LockError>>], error: &LockError) {
     for reply in replies {
         reply.get_or_insert_with(|| Err(error.clone()));

@@ -7,10 +7,10 @@ use holdline_core::{LockError, RenewReply};
 use crate::error::protocol;
 use crate::rows::{Set, only};
 
-/// Reads the reply to one item of a batch: outcome, rest, place, next look and note. `None`:
+/// Reads the reply to one renewal of a batch: outcome, rest, place, next look and note. `None`:
 /// another session has locked the name's row, and nothing was applied.
-fn item(words: &str) -> Result<Option<RenewReply>, LockError> {
-    let odd = || protocol("an item of the batch has another shape");
+fn renewal(words: &str) -> Result<Option<RenewReply>, LockError> {
+    let odd = || protocol("a renewal of the batch has another shape");
     let words: Vec<&str> = words.split(' ').collect();
     let [outcome, rest, place, look, note] = words.as_slice() else { return Err(odd()) };
     let duration = |word: &str| word.parse().map(Duration::from_micros).map_err(|_| odd());
@@ -41,17 +41,17 @@ fn from_hex(word: &str) -> Option<String> {
     bytes.map(|bytes| String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// The replies to the items of a batch; `None` if the name's row was locked.
+/// The replies to the renewals of a batch; `None` if the name's row was locked.
 pub(crate) type BatchReplies = Vec<Result<Option<RenewReply>, LockError>>;
 
-/// Reads the replies to a batch, whose items were sent in this order.
+/// Reads the replies to a batch, whose renewals were sent in this order.
 pub(crate) fn renewed(answer: &[Set], order: &[usize]) -> Result<BatchReplies, LockError> {
     let text: &str = only(answer)?.sure("answers")?;
-    let missing = || Err(protocol("an item of the batch was not answered"));
+    let missing = || Err(protocol("a renewal of the batch was not answered"));
     let mut replies: BatchReplies = order.iter().map(|_| missing()).collect();
     for (at, words) in order.iter().zip(text.lines()) {
         if let Some(reply) = replies.get_mut(*at) {
-            *reply = item(words);
+            *reply = renewal(words);
         }
     }
     Ok(replies)

@@ -32,21 +32,21 @@ pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most:
     )
 }
 
-/// Encodes the items of a batch in the order of their names, as `renew` in `verbs.sql` needs them,
+/// Encodes the renewals of a batch in the order of their names, as `renew` in `verbs.sql` needs them,
 /// and returns that order.
 pub(crate) fn packed_batch(batch: &[&RenewRequest]) -> (Vec<u8>, Vec<usize>) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_by_key(|at| batch[*at].name.as_str());
     let mut packed = Vec::with_capacity(batch.len() * 64);
     for at in &order {
-        let item = batch[*at];
-        let (kind, lease) = match item.purpose {
+        let renewal = batch[*at];
+        let (kind, lease) = match renewal.purpose {
             Purpose::Keep(asked) => hold(asked),
             Purpose::Wait => ("w", 0),
         };
-        push_name(&mut packed, &item.name);
-        packed.extend_from_slice(item.lease_id.as_bytes());
-        packed.extend_from_slice(&item.client.as_u64().to_be_bytes());
+        push_name(&mut packed, &renewal.name);
+        packed.extend_from_slice(renewal.lease_id.as_bytes());
+        packed.extend_from_slice(&renewal.client.as_u64().to_be_bytes());
         packed.extend_from_slice(kind.as_bytes());
         packed.extend_from_slice(format!("{lease:016x}").as_bytes());
     }

@@ -39,9 +39,9 @@ use crate::requests::{self, BatchColumns, Wanted};
 
 /// The engine of one schema of a PostgreSQL database. Clones share its connection.
 #[derive(Clone)]
-pub struct PostgresEngine(Arc<Inner>);
+pub struct PostgresEngine(Arc<PostgresEngineParts>);
 
-struct Inner {
+struct PostgresEngineParts {
     state: EngineState,
     statements: Statements,
     link: Link,
@@ -61,7 +61,7 @@ impl PostgresEngine {
         let link = Link::new(options, clock, watches.clone(), true)?;
         let identity = format!("{}/{} {}", options.place(), options.database(), options.schema());
         let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
-        Ok(PostgresEngine(Arc::new(Inner {
+        Ok(PostgresEngine(Arc::new(PostgresEngineParts {
             state,
             link,
             statements: Statements::of(options.schema()),
@@ -129,7 +129,7 @@ impl Verbs for PostgresEngine {
     }
 }
 
-impl Inner {
+impl PostgresEngineParts {
     async fn acquire(
         self: &Arc<Self>,
         request: &AcquireRequest,

@@ -80,7 +80,7 @@ pub(crate) fn held_for(row: &Columns<'_>) -> Result<Option<Duration>, LockError>
     row.duration("release_alone_1")
 }
 
-fn item(row: &Columns<'_>) -> Result<RenewReply, LockError> {
+fn renewal(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     match row.sure_word("outcome")? {
         "renewed" => Ok(RenewReply::Renewed { left: Some(row.sure_duration("rest")?) }),
         "queued" => Ok(RenewReply::Queued {
@@ -97,7 +97,7 @@ fn item(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     }
 }
 
-/// Reads the replies to a batch of this many items; they come in the order of the names. An item
+/// Reads the replies to a batch of this many renewals; they come in the order of the names. A renewal
 /// whose row another session has locked is not answered, and was not applied.
 pub(crate) fn renewed(
     rows: &[tokio_postgres::Row],
@@ -111,7 +111,7 @@ pub(crate) fn renewed(
     for row in all(rows) {
         let at = row.sure_number("line").ok().and_then(|n| usize::try_from(n - 1).ok());
         if let Some(reply) = at.and_then(|at| replies.get_mut(at)) {
-            *reply = item(&row);
+            *reply = renewal(&row);
         }
     }
     replies

@@ -42,7 +42,7 @@ impl<'a> Wanted<'a> {
     }
 }
 
-/// The items of a batch, column by column.
+/// The renewals of a batch, column by column.
 #[derive(Default)]
 pub(crate) struct BatchColumns<'a> {
     pub(crate) names: Vec<&'a [u8]>,
@@ -55,14 +55,14 @@ pub(crate) struct BatchColumns<'a> {
 impl<'a> BatchColumns<'a> {
     pub(crate) fn of(batch: &[&'a RenewRequest]) -> BatchColumns<'a> {
         let mut columns = BatchColumns::default();
-        for item in batch {
-            let (kind, lease) = match item.purpose {
+        for renewal in batch {
+            let (kind, lease) = match renewal.purpose {
                 Purpose::Keep(asked) => hold(asked),
                 Purpose::Wait => ("w", 0),
             };
-            columns.names.push(item.name.as_str().as_bytes());
-            columns.ids.push(item.lease_id.as_bytes());
-            columns.clients.push(bits(item.client.as_u64()));
+            columns.names.push(renewal.name.as_str().as_bytes());
+            columns.ids.push(renewal.lease_id.as_bytes());
+            columns.clients.push(bits(renewal.client.as_u64()));
             columns.kinds.push(kind);
             columns.leases.push(lease);
         }

@@ -286,9 +286,9 @@ impl Guard {
         if !self.is_valid() {
             return Err(lost(grant.why_lost()));
         }
-        let line = [grant.renewal(shared.client)];
+        let renewal = [grant.renewal(shared.client)];
         let sent = shared.clock.now();
-        let replies = shared.await_answer(shared.engine.renew(&line), shared.limit()).await;
+        let replies = shared.await_answer(shared.engine.renew(&renewal), shared.limit()).await;
         let reply = replies.and_then(|replies| replies.into_iter().next());
         let failure = match &reply {
             Some(Err(error)) => Some(error.clone()),

@@ -128,7 +128,7 @@ fn start(
             Task::Watch(key, grant) => {
                 watches.push(Box::pin(keeper::watch(shared.clone(), key, grant)));
             }
-            Task::Renew(key, grant, line) => renewals.push(((key, grant), line)),
+            Task::Renew(key, grant, renewal) => renewals.push(((key, grant), renewal)),
         }
     }
     let size = shared.engine.capabilities().max_batch.clamp(1, BATCH);

@@ -18,7 +18,7 @@ use holdline_core::{
 
 use crate::fast_path::FastPath;
 
-/// How many items one call renews.
+/// How many renewals one call renews.
 const BATCH: usize = 128;
 /// How much later than its lease a dead holder's name may become free.
 const LAG: Duration = Duration::from_millis(5);

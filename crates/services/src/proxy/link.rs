@@ -7,7 +7,7 @@
 //! takes effect at once on every kernel.
 
 use super::frames::Seen;
-use super::{Fault, Shared, Traffic, What};
+use super::{Fault, ProxyParts, Traffic, What};
 use crate::resp::{self, Reply};
 use rustix::event::{PollFd, PollFlags, poll};
 use std::collections::VecDeque;
@@ -93,7 +93,7 @@ impl Link {
     }
 }
 
-pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
+pub(super) fn start(shared: &Arc<ProxyParts>, link: &Arc<Link>) {
     for towards_server in [true, false] {
         let (pieces, taken) = sync_channel(BETWEEN);
         let reader = Arc::clone(shared);
@@ -106,7 +106,7 @@ pub(super) fn start(shared: &Arc<Shared>, link: &Arc<Link>) {
 }
 
 /// Reads until the end, and hands on whole frames with their fate.
-fn read(shared: &Shared, link: &Link, towards_server: bool, pieces: &SyncSender<Piece>) {
+fn read(shared: &ProxyParts, link: &Link, towards_server: bool, pieces: &SyncSender<Piece>) {
     let (from, _) = link.ends(towards_server);
     let mut unread = Unread::default();
     let last = loop {
@@ -172,7 +172,12 @@ impl Unread {
 }
 
 /// Classifies a frame, and lets the rules decide.
-fn judge(shared: &Shared, link: &Link, towards_server: bool, bytes: &[u8]) -> (Option<Fault>, u64) {
+fn judge(
+    shared: &ProxyParts,
+    link: &Link,
+    towards_server: bool,
+    bytes: &[u8],
+) -> (Option<Fault>, u64) {
     if !towards_server {
         let (traffic, request) = link.exchange(|exchange| exchange.received(bytes));
         return shared.judge(link.number, &Seen { traffic, bytes, request: &request });
@@ -228,7 +233,7 @@ fn verb(frame: &[u8]) -> String {
 }
 
 /// Carries what the reader hands on, and ends the connection with it.
-fn carry(shared: &Shared, link: &Link, towards_server: bool, pieces: &Receiver<Piece>) {
+fn carry(shared: &ProxyParts, link: &Link, towards_server: bool, pieces: &Receiver<Piece>) {
     let (_, to) = link.ends(towards_server);
     for piece in pieces {
         let carried = match piece {
@@ -255,7 +260,7 @@ fn carry(shared: &Shared, link: &Link, towards_server: bool, pieces: &Receiver<P
 
 /// Does to a frame what was decided; an error ends the connection.
 fn deliver(
-    shared: &Shared,
+    shared: &ProxyParts,
     link: &Link,
     mut to: &TcpStream,
     bytes: &[u8],

@@ -43,19 +43,19 @@ const NEXT_TRY: Duration = Duration::from_millis(100);
 /// refused one: for that there is [`refuse`](Self::refuse).
 #[derive(Debug)]
 pub struct FaultProxy {
-    shared: Arc<Shared>,
+    shared: Arc<ProxyParts>,
     port: Port,
     accepting: Option<JoinHandle<()>>,
 }
 
 #[derive(Debug)]
-struct Shared {
-    state: Mutex<State>,
+struct ProxyParts {
+    state: Mutex<ProxyState>,
     changed: Condvar,
 }
 
 #[derive(Debug)]
-struct State {
+struct ProxyState {
     upstream: SocketAddr,
     rules: Vec<Rule>,
     links: HashMap<u64, Arc<Link>>,
@@ -89,7 +89,7 @@ impl FaultProxy {
 
     fn try_start(upstream: SocketAddr) -> Result<Self, Failure> {
         let port = Port::reserve()?;
-        let state = State {
+        let state = ProxyState {
             upstream,
             rules: Vec::new(),
             links: HashMap::new(),
@@ -100,7 +100,7 @@ impl FaultProxy {
             wanted: ListenerState::Open,
             listener_state: ListenerState::Shut,
         };
-        let shared = Arc::new(Shared { state: Mutex::new(state), changed: Condvar::new() });
+        let shared = Arc::new(ProxyParts { state: Mutex::new(state), changed: Condvar::new() });
         let mut proxy = Self { shared, port, accepting: None };
         let shared = Arc::clone(&proxy.shared);
         let address = proxy.address();
@@ -263,7 +263,7 @@ impl Drop for FaultProxy {
 }
 
 /// Accepts connections while the listener is wanted open, and has none while it is shut.
-fn run_listener(shared: &Arc<Shared>, address: SocketAddr) {
+fn run_listener(shared: &Arc<ProxyParts>, address: SocketAddr) {
     let mut listener = None;
     loop {
         let wanted = shared.lock().wanted;
@@ -289,15 +289,15 @@ fn run_listener(shared: &Arc<Shared>, address: SocketAddr) {
             }
             None if listener_state == ListenerState::Gone => return,
             None => {
-                let same = |state: &mut State| state.wanted == wanted;
+                let same = |state: &mut ProxyState| state.wanted == wanted;
                 let _woken = shared.changed.wait_timeout_while(shared.lock(), NEXT_TRY, same);
             }
         }
     }
 }
 
-impl Shared {
-    fn lock(&self) -> MutexGuard<'_, State> {
+impl ProxyParts {
+    fn lock(&self) -> MutexGuard<'_, ProxyState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -369,18 +369,18 @@ impl Shared {
 
     /// Waits until what was held at `thaws` is let go, or its connection has ended.
     fn await_thaw(&self, connection: u64, thaws: u64) {
-        let held = |s: &mut State| s.thaws == thaws && s.links.contains_key(&connection);
+        let held = |s: &mut ProxyState| s.thaws == thaws && s.links.contains_key(&connection);
         let _state = self.changed.wait_while(self.lock(), held);
     }
 
     /// Waits for an instant, or until the connection has ended.
     fn await_instant(&self, connection: u64, at: Instant) {
         let left = at.saturating_duration_since(Instant::now());
-        let open = |state: &mut State| state.links.contains_key(&connection);
+        let open = |state: &mut ProxyState| state.links.contains_key(&connection);
         let _state = self.changed.wait_timeout_while(self.lock(), left, open);
     }
 
-    fn wait_for<T>(&self, what: &str, mut seen: impl FnMut(&State) -> Option<T>) -> T {
+    fn wait_for<T>(&self, what: &str, mut seen: impl FnMut(&ProxyState) -> Option<T>) -> T {
         let end = Instant::now() + LIMIT;
         let mut state = self.lock();
         loop {

@@ -4,7 +4,7 @@ use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, keyle
 use crate::call::{Call, is};
 use crate::errors::CommandResult;
 use crate::resp::Reply;
-use crate::state::{ServerCondition, State};
+use crate::state::{ServerCondition, ServerData};
 
 pub(crate) const TABLE: &[Command] = &[
     keyless("time", 1, FAST | LOADING | STALE, time),
@@ -86,7 +86,7 @@ fn row(command: &Command) -> Reply {
     ])
 }
 
-type Section = fn(&State) -> String;
+type Section = fn(&ServerData) -> String;
 
 /// The sections of INFO that clients use.
 const SECTIONS: &[(&str, Section)] = &[
@@ -119,7 +119,7 @@ fn info(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::Verbatim(*b"txt", text.into_bytes()))
 }
 
-fn server(state: &State) -> String {
+fn server(state: &ServerData) -> String {
     let uptime = state.clock.common().now().since(state.started).as_secs();
     format!(
         "redis_version:{}\r\nredis_mode:standalone\r\nprocess_id:1\r\nrun_id:{}\r\n\
@@ -130,7 +130,7 @@ fn server(state: &State) -> String {
     )
 }
 
-fn clients(state: &State) -> String {
+fn clients(state: &ServerData) -> String {
     format!(
         "connected_clients:{}\r\nmaxclients:{}\r\nblocked_clients:0\r\n",
         state.connections.len(),
@@ -138,7 +138,7 @@ fn clients(state: &State) -> String {
     )
 }
 
-fn memory(state: &State) -> String {
+fn memory(state: &ServerData) -> String {
     format!(
         "used_memory:{}\r\nmaxmemory:{}\r\nmaxmemory_policy:{}\r\n",
         state.used_memory(),
@@ -147,7 +147,7 @@ fn memory(state: &State) -> String {
     )
 }
 
-fn persistence(state: &State) -> String {
+fn persistence(state: &ServerData) -> String {
     let loading = u8::from(state.is_in(ServerCondition::Loading));
     let saved = if state.is_in(ServerCondition::CannotPersist) { "err" } else { "ok" };
     let file = u8::from(state.config.text("appendonly") == "yes");
@@ -158,7 +158,7 @@ fn persistence(state: &State) -> String {
     )
 }
 
-fn stats(state: &State) -> String {
+fn stats(state: &ServerData) -> String {
     format!(
         "total_connections_received:{}\r\ntotal_commands_processed:{}\r\nexpired_keys:{}\r\n\
          evicted_keys:{}\r\npubsub_channels:{}\r\npubsub_patterns:0\r\n",
@@ -170,7 +170,7 @@ fn stats(state: &State) -> String {
     )
 }
 
-fn replication(state: &State) -> String {
+fn replication(state: &ServerData) -> String {
     let role = if state.is_in(ServerCondition::Replica) {
         let link = if state.is_in(ServerCondition::MasterDown) { "down" } else { "up" };
         format!(
@@ -183,7 +183,7 @@ fn replication(state: &State) -> String {
     format!("{role}connected_slaves:0\r\nmaster_replid:{}\r\n", state.replication_id)
 }
 
-fn keyspace(state: &State) -> String {
+fn keyspace(state: &ServerData) -> String {
     let lines = state.databases.iter().enumerate().filter(|(_, space)| space.len() > 0);
     let line = |(db, space): (usize, &crate::data::Keyspace)| {
         let ending = space.iter().filter(|(_, entry)| entry.expires_at.is_some()).count();

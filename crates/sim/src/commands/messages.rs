@@ -7,7 +7,7 @@ use crate::glob;
 use crate::pubsub::SubscriptionKind;
 use crate::resp::Reply;
 use crate::session::ConnectionId;
-use crate::state::State;
+use crate::state::ServerData;
 
 const SUBSCRIBE: u32 = PUBSUB | NO_SCRIPT | LOADING | STALE;
 const PUBLISH: u32 = PUBSUB | LOADING | STALE | FAST | MAY_REPLICATE;
@@ -121,7 +121,7 @@ fn numbers(call: &mut Call<'_>, kind: SubscriptionKind) -> CommandResult {
 }
 
 /// Sends a message to all subscribers; returns their number.
-fn publish(state: &mut State, channel: &[u8], message: &[u8], sharded: bool) -> usize {
+fn publish(state: &mut ServerData, channel: &[u8], message: &[u8], sharded: bool) -> usize {
     state.published += 1;
     let channels = &state.channels;
     let direct = if sharded { &channels.sharded } else { &channels.plain };

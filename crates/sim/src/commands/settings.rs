@@ -5,7 +5,7 @@ use crate::call::{Call, is};
 use crate::errors::{CommandResult, ErrorReply, SYNTAX, wrong_count};
 use crate::options::seconds;
 use crate::resp::Reply;
-use crate::state::State;
+use crate::state::ServerData;
 
 const OPERATE: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
@@ -61,7 +61,7 @@ fn set(call: &mut Call<'_>) -> CommandResult {
 }
 
 /// Returns whether the only user may not run a command.
-pub(crate) fn is_forbidden(state: &State, command: &Command) -> bool {
+pub(crate) fn is_forbidden(state: &ServerData, command: &Command) -> bool {
     let parent = command.name.split('|').next().unwrap_or_default();
     state.forbidden.iter().any(|name| name == command.name || name == parent)
 }

@@ -13,12 +13,12 @@ use crate::commands::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, Run, Unknown, WRITE, f
 use crate::errors::{ErrorReply, OUT_OF_MEMORY};
 use crate::resp::{Protocol, Reply, float_text};
 use crate::session::ConnectionId;
-use crate::state::State;
+use crate::state::ServerData;
 
 /// The state that a running script accesses.
 #[derive(Default)]
 pub(crate) struct ScriptState {
-    pub(crate) state: Option<Box<State>>,
+    pub(crate) state: Option<Box<ServerData>>,
     pub(crate) running: RunningScript,
 }
 
@@ -159,7 +159,7 @@ fn run(slot: &Arc<Mutex<ScriptState>>, words: &[Vec<u8>]) -> Outcome {
 }
 
 fn allowed(
-    state: &State,
+    state: &ServerData,
     running: &RunningScript,
     command: &crate::commands::Command,
 ) -> Result<(), ErrorReply> {

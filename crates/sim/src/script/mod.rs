@@ -28,7 +28,7 @@ use crate::errors::{CommandResult, ErrorReply, NO_SCRIPT as NOT_KNOWN, NOT_INTEG
 use crate::number;
 use crate::resp::{Protocol, Reply};
 use crate::session::ConnectionId;
-use crate::state::State;
+use crate::state::ServerData;
 
 /// The declarations in the first line of a script.
 #[derive(Debug, Clone, Copy, Default)]
@@ -66,7 +66,7 @@ impl Scripts {
     /// Runs EVAL, EVALSHA and SCRIPT.
     pub(crate) fn run(
         &mut self,
-        state: &mut Option<Box<State>>,
+        state: &mut Option<Box<ServerData>>,
         verb: ScriptVerb,
         connection: ConnectionId,
         db: usize,
@@ -125,7 +125,7 @@ impl Scripts {
 
     fn eval(
         &mut self,
-        state: &mut Option<Box<State>>,
+        state: &mut Option<Box<ServerData>>,
         by_hash: bool,
         read_only: bool,
         connection: ConnectionId,

@@ -168,16 +168,21 @@ pub struct Renew {
 }
 
 impl Renew {
-    /// Writes a line.
-    pub fn of(line: &RenewRequest) -> Renew {
-        let keep = match line.purpose {
+    /// Writes a renewal.
+    pub fn of(renewal: &RenewRequest) -> Renew {
+        let keep = match renewal.purpose {
             Purpose::Keep(hold) => Some(hold),
             Purpose::Wait => None,
         };
-        Renew { name: line.name.clone(), lease_id: line.lease_id, client: line.client, keep }
+        Renew {
+            name: renewal.name.clone(),
+            lease_id: renewal.lease_id,
+            client: renewal.client,
+            keep,
+        }
     }
 
-    /// Reads the line, as one of a remote client.
+    /// Reads the renewal, as one of a remote client.
     pub fn into_request(self) -> RenewRequest {
         RenewRequest {
             name: self.name,
@@ -188,12 +193,13 @@ impl Renew {
     }
 }
 
-/// The lines of one call.
+/// The renewals of one call.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Batch {
-    /// The lines; the answer has one reply for each, in the same order.
-    pub lines: Vec<Renew>,
+    /// The answer has one reply for each, in the same order.
+    #[serde(rename = "lines")]
+    pub renewals: Vec<Renew>,
 }
 
 /// A [`RenewReply`].

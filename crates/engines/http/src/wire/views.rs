@@ -58,16 +58,16 @@ fn metadata(text: &str) -> Metadata {
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
-struct Held {
+struct HolderMessage {
     #[serde(flatten)]
     summary: Holder,
-    state: State,
+    state: GrantStateMessage,
     detached: bool,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-enum State {
+enum GrantStateMessage {
     Held,
     Handed,
     Revoked(String),
@@ -93,7 +93,7 @@ struct Freeze {
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SnapshotMessage {
     name: LockName,
-    holders: Vec<Held>,
+    holders: Vec<HolderMessage>,
     holder_count: usize,
     queue: Vec<Waiter>,
     queue_length: usize,
@@ -140,20 +140,20 @@ impl SnapshotMessage {
     }
 }
 
-fn held(view: &HolderView) -> Held {
+fn held(view: &HolderView) -> HolderMessage {
     let state = match &view.state {
-        GrantState::Held => State::Held,
-        GrantState::Handed => State::Handed,
-        GrantState::Revoked(reason) => State::Revoked(reason.clone()),
+        GrantState::Held => GrantStateMessage::Held,
+        GrantState::Handed => GrantStateMessage::Handed,
+        GrantState::Revoked(reason) => GrantStateMessage::Revoked(reason.clone()),
     };
-    Held { summary: Holder::of(&view.summary), state, detached: view.detached }
+    HolderMessage { summary: Holder::of(&view.summary), state, detached: view.detached }
 }
 
-fn holder_view(held: Held) -> HolderView {
+fn holder_view(held: HolderMessage) -> HolderView {
     let state = match held.state {
-        State::Held => GrantState::Held,
-        State::Handed => GrantState::Handed,
-        State::Revoked(reason) => GrantState::Revoked(reason),
+        GrantStateMessage::Held => GrantState::Held,
+        GrantStateMessage::Handed => GrantState::Handed,
+        GrantStateMessage::Revoked(reason) => GrantState::Revoked(reason),
     };
     let summary = held.summary.into_summary();
     HolderView { summary, state, detached: held.detached, live: false, pids: Vec::new() }

@@ -23,7 +23,7 @@ use crate::wake_socket::{Sent, WakeSocket};
 const ROUNDS: usize = 10_000;
 
 #[derive(Debug)]
-pub(crate) struct Shared {
+pub(crate) struct CommandRunner {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Option<Arc<dyn Clock>>,
     pub(crate) transaction_lock: Arc<TransactionLock>,
@@ -41,7 +41,7 @@ pub(crate) trait Work<T>: FnMut(&mut Step<'_>) -> Result<T, Fault> + Send + 'sta
 
 impl<T, F: FnMut(&mut Step<'_>) -> Result<T, Fault> + Send + 'static> Work<T> for F {}
 
-impl Shared {
+impl CommandRunner {
     pub(crate) fn now(&self) -> Moment {
         self.clock.as_ref().map_or_else(machine::now, |clock| clock.now())
     }
@@ -55,9 +55,9 @@ impl Shared {
     ) -> Answer<'static, A> {
         let name = name.clone();
         self.enter(
-            move |shared, inside| {
-                let now = shared.now();
-                inside.carry_out(&shared.capabilities, now, &mut work)
+            move |runner, inside| {
+                let now = runner.now();
+                inside.carry_out(&runner.capabilities, now, &mut work)
             },
             move |done| map(done.unwrap_or_else(|fault| Err(fault.about(&name)))),
         )
@@ -66,7 +66,7 @@ impl Shared {
     /// Runs `work` inside a transaction, now or later, and converts the result into an answer.
     pub(crate) fn enter<T: Send + 'static, A: Send + Unpin + 'static>(
         self: &Arc<Self>,
-        mut work: impl FnMut(&Shared, &mut StoreState) -> Done<T> + Send + 'static,
+        mut work: impl FnMut(&CommandRunner, &mut StoreState) -> Done<T> + Send + 'static,
         map: impl FnOnce(Result<T, Fault>) -> A + Send + 'static,
     ) -> Answer<'static, A> {
         match self.transaction_lock.enter_soon() {
@@ -78,13 +78,13 @@ impl Shared {
             Err(fault) => return Answer::ready(map(Err(fault))),
         }
         let (sender, receiver) = oneshot::channel();
-        let shared = self.clone();
+        let runner = self.clone();
         let job = move |entered: Result<TransactionGuard<'_>, Fault>| {
             // The caller has dropped its future: nothing was done.
             if sender.is_closed() {
                 return;
             }
-            let done = entered.and_then(|entered| shared.run(entered, &mut work));
+            let done = entered.and_then(|entered| runner.run(entered, &mut work));
             // If the caller drops its future now, only the reply is lost (rule G3).
             let _ = sender.send(done);
         };
@@ -97,7 +97,7 @@ impl Shared {
     fn run<T>(
         self: &Arc<Self>,
         mut entered: TransactionGuard<'_>,
-        work: &mut impl FnMut(&Shared, &mut StoreState) -> Done<T>,
+        work: &mut impl FnMut(&CommandRunner, &mut StoreState) -> Done<T>,
     ) -> Result<T, Fault> {
         let done = work(self, &mut entered)
             .map_err(|fault| fault.in_file(&entered.clients.liveness.files.database));
@@ -130,10 +130,10 @@ impl Shared {
                     }
                 }
             }
-            let shared = self.clone();
+            let runner = self.clone();
             let job = move |entered: Result<TransactionGuard<'_>, Fault>| {
-                let settled = entered.and_then(|mut entered| shared.settle(&mut entered, &names));
-                settled.map_or_else(log_not_skipped, |wake_ups| shared.notify(wake_ups));
+                let settled = entered.and_then(|mut entered| runner.settle(&mut entered, &names));
+                settled.map_or_else(log_not_skipped, |wake_ups| runner.notify(wake_ups));
             };
             return WaitThread::add(&self.wait_thread, &self.transaction_lock, Box::new(job));
         }
@@ -184,7 +184,7 @@ fn log_not_skipped(fault: Fault) {
     tracing::debug!(error = %fault.into_error(), "a dead waiter was not skipped");
 }
 
-impl Drop for Shared {
+impl Drop for CommandRunner {
     fn drop(&mut self) {
         self.wake_socket.close();
         // If another command is inside, other processes sweep our files.

@@ -290,10 +290,8 @@ impl AuditRequest {
     /// # Errors
     /// `Unsupported` where the engine has no trail.
     pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
-        match capabilities.audit {
-            AuditTrail::None => Err(capabilities.lacks_audit()),
-            AuditTrail::Server | AuditTrail::Store => Ok(()),
-        }
+        let has_trail = capabilities.audit != AuditTrail::None;
+        if has_trail { Ok(()) } else { Err(capabilities.lacks_audit()) }
     }
 
     /// Returns how many records a page may have.

@@ -6,6 +6,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::name::LockName;
@@ -171,14 +172,16 @@ impl ErrorKind {
 }
 
 /// A failure of a lock operation: its kind, what is certain, the engine and the lock name.
+#[derive(Clone)]
 pub struct LockError(Box<ErrorParts>);
 
+#[derive(Clone)]
 struct ErrorParts {
     kind: ErrorKind,
     certainty: Certainty,
     engine: &'static str,
     name: Option<LockName>,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl LockError {
@@ -208,7 +211,7 @@ impl LockError {
     /// Adds the error that caused this one.
     #[must_use]
     pub fn with_source(mut self, source: impl StdError + Send + Sync + 'static) -> LockError {
-        self.0.source = Some(Box::new(source));
+        self.0.source = Some(Arc::new(source));
         self
     }
 
@@ -271,24 +274,6 @@ impl LockError {
             ErrorKind::Busy { holder } | ErrorKind::TimedOut { holder, .. } => holder.as_deref(),
             _ => None,
         }
-    }
-}
-
-impl Clone for LockError {
-    /// Copies all but the source, which is kept as its text.
-    fn clone(&self) -> LockError {
-        let source = self
-            .0
-            .source
-            .as_ref()
-            .map(|source| Box::<dyn StdError + Send + Sync>::from(source.to_string()));
-        LockError(Box::new(ErrorParts {
-            kind: self.0.kind.clone(),
-            certainty: self.0.certainty,
-            engine: self.0.engine,
-            name: self.0.name.clone(),
-            source,
-        }))
     }
 }
 
@@ -444,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn the_source_is_kept_and_survives_a_copy_as_text() {
+    fn the_source_is_kept_and_survives_a_copy() {
         let source = std::io::Error::other("deep down");
         let error = LockError::unsupported("e", "dancing").with_source(source);
         let copy = error.clone();

@@ -99,17 +99,7 @@ impl FromStr for ShortLeaseId {
     type Err = ShortLeaseIdError;
 
     fn from_str(text: &str) -> Result<ShortLeaseId, ShortLeaseIdError> {
-        let digits = text.as_bytes();
-        if digits.len() != 8 {
-            return Err(ShortLeaseIdError);
-        }
-        let mut bytes = [0; 4];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            let high = hex_digit(pair[0]).map_err(|_| ShortLeaseIdError)?;
-            let low = hex_digit(pair[1]).map_err(|_| ShortLeaseIdError)?;
-            *byte = high << 4 | low;
-        }
-        Ok(ShortLeaseId(bytes))
+        parse_hex(text).map(ShortLeaseId).ok_or(ShortLeaseIdError)
     }
 }
 
@@ -140,23 +130,28 @@ impl FromStr for LeaseId {
     type Err = LeaseIdError;
 
     fn from_str(text: &str) -> Result<LeaseId, LeaseIdError> {
-        let digits = text.as_bytes();
-        if digits.len() != 32 {
-            return Err(LeaseIdError);
-        }
-        let mut bytes = [0; 16];
-        for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
-            *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
-        }
-        Ok(LeaseId(bytes))
+        parse_hex(text).map(LeaseId).ok_or(LeaseIdError)
     }
 }
 
-fn hex_digit(digit: u8) -> Result<u8, LeaseIdError> {
+/// Parses a text of as many bytes, each as two lower-case hex digits.
+fn parse_hex<const BYTES: usize>(text: &str) -> Option<[u8; BYTES]> {
+    let digits = text.as_bytes();
+    if digits.len() != 2 * BYTES {
+        return None;
+    }
+    let mut bytes = [0; BYTES];
+    for (byte, pair) in bytes.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = hex_digit(pair[0])? << 4 | hex_digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+fn hex_digit(digit: u8) -> Option<u8> {
     match digit {
-        b'0'..=b'9' => Ok(digit - b'0'),
-        b'a'..=b'f' => Ok(digit - b'a' + 10),
-        _ => Err(LeaseIdError),
+        b'0'..=b'9' => Some(digit - b'0'),
+        b'a'..=b'f' => Some(digit - b'a' + 10),
+        _ => None,
     }
 }
 

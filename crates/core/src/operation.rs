@@ -87,25 +87,58 @@ impl Operation {
     /// # Errors
     /// `Unsupported`, or `Invalid`, which names the limit. Nothing is applied.
     pub fn check(&self, capabilities: &Capabilities) -> Result<(), LockError> {
-        let checked = match self {
-            Operation::Revoke { reason, now, .. } => check_revoke(capabilities, reason, *now),
-            Operation::RevokeHolder { .. } if !capabilities.revoke_holder => {
-                Err(self.unsupported(capabilities))
-            }
-            Operation::RevokeHolder { reason, .. } => {
-                check_reason(capabilities, reason, MAX_REASON_BYTES)
-            }
-            Operation::RemoveWaiter { reason, .. } => check_remove_waiter(capabilities, reason),
-            Operation::Freeze { duration, reason, .. } => {
-                check_freeze(capabilities, *duration, reason)
-            }
-            Operation::Unfreeze { .. } => check_unfreeze(capabilities),
-            Operation::RaiseFence { to } => check_fence(capabilities, *to),
-        };
+        let checked = self.check_features(capabilities);
+        let checked = checked.and_then(|()| self.check_limits(capabilities.engine));
         checked.map_err(|error| match self.name() {
             Some(name) => error.with_name(name),
             None => error,
         })
+    }
+
+    fn check_features(&self, capabilities: &Capabilities) -> Result<(), LockError> {
+        let is_supported = match self {
+            Operation::Revoke { .. } => capabilities.revoke,
+            Operation::RevokeHolder { .. } => capabilities.revoke_holder,
+            Operation::RemoveWaiter { .. } => capabilities.remove_waiter,
+            Operation::Freeze { .. } | Operation::Unfreeze { .. } => capabilities.freeze,
+            Operation::RaiseFence { .. } => capabilities.fencing,
+        };
+        let is_polite = matches!(self, Operation::Revoke { now: false, .. });
+        if !is_supported {
+            Err(self.unsupported(capabilities))
+        } else if is_polite && !capabilities.polite_revoke {
+            Err(capabilities.lacks("polite revoke: it must be forced"))
+        } else {
+            Ok(())
+        }
+    }
+
+    fn check_limits(&self, engine: &'static str) -> Result<(), LockError> {
+        let longest = match self {
+            Operation::RemoveWaiter { .. } => MAX_REMOVAL_REASON_BYTES,
+            _ => MAX_REASON_BYTES,
+        };
+        match self {
+            Operation::Revoke { reason, .. }
+            | Operation::RevokeHolder { reason, .. }
+            | Operation::RemoveWaiter { reason, .. }
+            | Operation::Freeze { reason, .. }
+                if reason.len() > longest =>
+            {
+                let message = format!("may have {longest} bytes, this one has {}", reason.len());
+                Err(LockError::invalid(engine, "reason", message))
+            }
+            Operation::Freeze { duration, .. } if duration.is_zero() || *duration > MAX_FREEZE => {
+                let message = format!("must be above 0 and at most 365 days, not {duration:?}");
+                Err(LockError::invalid(engine, "duration", message))
+            }
+            // Too few tokens would be left.
+            Operation::RaiseFence { to } if to.get() > LARGEST_FENCE => {
+                let message = format!("may be raised to {LARGEST_FENCE} at most, not to {to}");
+                Err(LockError::invalid(engine, "to", message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes the record of this operation and its reply for the audit trail.
@@ -163,33 +196,10 @@ impl Operation {
             }
             Operation::RemoveWaiter { .. } => "removing a waiter from the queue",
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => "freeze",
+            Operation::RaiseFence { .. } if !capabilities.fencing => "fencing tokens",
             Operation::RaiseFence { .. } => "an operation on all names at once",
         })
     }
-}
-
-pub(crate) fn check_revoke(
-    capabilities: &Capabilities,
-    reason: &str,
-    now: bool,
-) -> Result<(), LockError> {
-    if !capabilities.revoke {
-        return Err(capabilities.lacks("revoke"));
-    }
-    if !now && !capabilities.polite_revoke {
-        return Err(capabilities.lacks("polite revoke: it must be forced"));
-    }
-    check_reason(capabilities, reason, MAX_REASON_BYTES)
-}
-
-pub(crate) fn check_remove_waiter(
-    capabilities: &Capabilities,
-    reason: &str,
-) -> Result<(), LockError> {
-    if !capabilities.remove_waiter {
-        return Err(capabilities.lacks("removing a waiter from the queue"));
-    }
-    check_reason(capabilities, reason, MAX_REMOVAL_REASON_BYTES)
 }
 
 /// Returns the reason that a removed waiter receives, for the store to keep with the revoked id.
@@ -198,44 +208,6 @@ pub fn removal_reason(reason: &str) -> String {
         "" => "removed from the queue".to_owned(),
         reason => format!("removed from the queue: {reason}"),
     }
-}
-
-pub(crate) fn check_freeze(
-    capabilities: &Capabilities,
-    duration: Duration,
-    reason: &str,
-) -> Result<(), LockError> {
-    check_unfreeze(capabilities)?;
-    check_reason(capabilities, reason, MAX_REASON_BYTES)?;
-    if duration.is_zero() || duration > MAX_FREEZE {
-        let message = format!("must be above 0 and at most 365 days, not {duration:?}");
-        return Err(LockError::invalid(capabilities.engine, "duration", message));
-    }
-    Ok(())
-}
-
-pub(crate) fn check_unfreeze(capabilities: &Capabilities) -> Result<(), LockError> {
-    if capabilities.freeze { Ok(()) } else { Err(capabilities.lacks("freeze")) }
-}
-
-fn check_reason(capabilities: &Capabilities, reason: &str, limit: usize) -> Result<(), LockError> {
-    if reason.len() <= limit {
-        return Ok(());
-    }
-    let message = format!("may have {limit} bytes, this one has {}", reason.len());
-    Err(LockError::invalid(capabilities.engine, "reason", message))
-}
-
-/// Rejects a fence so high that too few tokens would be left.
-fn check_fence(capabilities: &Capabilities, to: FencingToken) -> Result<(), LockError> {
-    if !capabilities.fencing {
-        return Err(capabilities.lacks("fencing tokens"));
-    }
-    if to.get() <= LARGEST_FENCE {
-        return Ok(());
-    }
-    let message = format!("may be raised to {LARGEST_FENCE} at most, not to {to}");
-    Err(LockError::invalid(capabilities.engine, "to", message))
 }
 
 /// The store's reply to an [`Operation`].

@@ -36,12 +36,12 @@ const CELL: &str = "a cell";
 /// ```
 #[derive(Debug, Default)]
 pub struct FencedCell<T> {
-    state: Mutex<MarkedValue<T>>,
+    state: Mutex<Marked<T>>,
     rules: Rules,
 }
 
 #[derive(Debug, Default)]
-struct MarkedValue<T> {
+struct Marked<T> {
     mark: Option<FencingToken>,
     value: T,
 }
@@ -49,7 +49,7 @@ struct MarkedValue<T> {
 impl<T> FencedCell<T> {
     /// Makes a cell without a mark.
     pub fn new(value: T) -> FencedCell<T> {
-        FencedCell { state: Mutex::new(MarkedValue { mark: None, value }), rules: Rules::default() }
+        FencedCell { state: Mutex::new(Marked { mark: None, value }), rules: Rules::default() }
     }
 
     /// Replaces the rules.
@@ -84,14 +84,14 @@ impl<T> FencedCell<T> {
     fn allowed<A: Access>(
         &self,
         proof: &Proof<A>,
-    ) -> Result<MutexGuard<'_, MarkedValue<T>>, FenceError> {
+    ) -> Result<MutexGuard<'_, Marked<T>>, FenceError> {
         let state = self.state.lock();
         let answer = self.rules.check(state.mark, proof).map(|()| state);
         self.rules.report(&CELL, answer)
     }
 
     /// Locks the cell and raises the mark if the holder may write.
-    fn raised(&self, proof: &Proof) -> Result<MutexGuard<'_, MarkedValue<T>>, FenceError> {
+    fn raised(&self, proof: &Proof) -> Result<MutexGuard<'_, Marked<T>>, FenceError> {
         let mut state = self.state.lock();
         let answer = self.rules.raise(state.mark, proof).map(|mark| {
             state.mark = Some(mark);

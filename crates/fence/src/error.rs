@@ -116,11 +116,8 @@ impl FenceError {
         doing: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> FenceError {
-        FenceError::Failed {
-            doing: doing.into(),
-            certainty: Certainty::NotApplied,
-            source: source.into(),
-        }
+        let certainty = Certainty::NotApplied;
+        FenceError::Failed { doing: doing.into(), certainty, source: source.into() }
     }
 
     /// Makes the error of a failure after which mark and data are either both old or both new.
@@ -128,11 +125,8 @@ impl FenceError {
         doing: impl Into<String>,
         source: impl Into<Box<dyn StdError + Send + Sync>>,
     ) -> FenceError {
-        FenceError::Failed {
-            doing: doing.into(),
-            certainty: Certainty::Unknown,
-            source: source.into(),
-        }
+        let certainty = Certainty::Unknown;
+        FenceError::Failed { doing: doing.into(), certainty, source: source.into() }
     }
 
     /// Returns whether mark and data were changed.

@@ -11,8 +11,8 @@ use std::time::Duration;
 pub use holdline_core::ShortLeaseId;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{
-    Certainty, ErrorKind, FencingToken, Hold, HolderFields, LeaseId, LockError, LockName,
-    LostReason, Mode, Moment, Purpose, RenewReply, RenewRequest,
+    FencingToken, Hold, HolderFields, LeaseId, LockError, LockName, LostReason, Mode, Moment,
+    Purpose, RenewReply, RenewRequest,
 };
 use serde::{Deserialize, Serialize};
 
@@ -351,16 +351,16 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
     let hold = Hold::Detached(lease_duration);
     capabilities.check(plan.mode, hold)?;
     if !guard.is_valid() {
-        let reason = grant.why_lost();
-        return Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
+        return Err(shared.lost(grant.why_lost()));
     }
     // A lock that was acquired detached is so already, unless its first renewal is to lengthen it.
     if plan.keep != Keep::Detached || plan.hold != plan.hold.first() {
         // From here on the keeper must not renew it with the old purpose.
         grant.pause_renewals();
         keeper::await_idle(shared, guard.key(), grant).await;
-        let line = RenewRequest { purpose: Purpose::Keep(hold), ..grant.renewal(shared.client) };
-        let outcome = renewed(core, line).await;
+        let purpose = Purpose::Keep(hold);
+        let renewal = RenewRequest { purpose, ..grant.renewal(shared.client) };
+        let outcome = renewed(core, renewal).await;
         if let Err(error) = outcome {
             grant.resume_renewals();
             keeper::renew_soon(shared, guard.key());
@@ -379,16 +379,18 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
 
 /// Renews one lease by its id. Returns when the request was sent and how long the store keeps the
 /// lease.
-async fn renewed(core: &Core, line: RenewRequest) -> Result<(Moment, Option<Duration>), LockError> {
+async fn renewed(
+    core: &Core,
+    renewal: RenewRequest,
+) -> Result<(Moment, Option<Duration>), LockError> {
     let shared = &core.shared;
     let sent = shared.clock.now();
-    let batch = [line];
-    let replies = shared.await_answer(shared.engine.renew(&batch), shared.limit()).await;
-    let lost = |reason| Err(shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied));
-    match replies.and_then(|replies| replies.into_iter().next()) {
+    match shared.renew(renewal).await {
         Some(Ok(RenewReply::Renewed { left })) => Ok((sent, left)),
-        Some(Ok(RenewReply::Revoked { reason, .. })) => lost(LostReason::Revoked(reason)),
-        Some(Ok(_)) => lost(LostReason::Missing),
+        Some(Ok(RenewReply::Revoked { reason, .. })) => {
+            Err(shared.lost(LostReason::Revoked(reason)))
+        }
+        Some(Ok(_)) => Err(shared.lost(LostReason::Missing)),
         Some(Err(error)) => Err(error),
         None => Err(shared.no_answer()),
     }
@@ -400,8 +402,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     check_store(core, lease)?;
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
     let plan = Arc::new(core.plan(&lease.name, lease.mode, &options)?);
-    let line = line_of(core, lease, plan.hold);
-    let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(&lease.name))?;
+    let (sent, left) = by_id::keep(core, &lease.name, lease.lease_id, plan.hold).await?;
     let ticket = Ticket::new(&core.shared, &plan, lease.lease_id);
     let granted = Granted {
         lease_id: lease.lease_id,
@@ -438,18 +439,22 @@ async fn release_lease(core: &Arc<Core>, lease: &Lease) -> Result<ReleaseOutcome
     by_id::release(core, &lease.name, lease.lease_id).await
 }
 
-fn line_of(core: &Core, lease: &Lease, hold: Hold) -> RenewRequest {
-    RenewRequest {
-        name: lease.name.clone(),
-        lease_id: lease.lease_id,
-        client: core.shared.client,
-        purpose: Purpose::Keep(hold),
-    }
-}
-
 /// Detached leases by name and lease id.
 mod by_id {
     use super::*;
+
+    /// Renews a lease. Returns when the request was sent and how long the store keeps the lease.
+    pub(super) async fn keep(
+        core: &Core,
+        name: &LockName,
+        lease_id: LeaseId,
+        hold: Hold,
+    ) -> Result<(Moment, Option<Duration>), LockError> {
+        let purpose = Purpose::Keep(hold);
+        let client = core.shared.client;
+        let renewal = RenewRequest { name: name.clone(), lease_id, client, purpose };
+        renewed(core, renewal).await.map_err(|error| error.with_name(name))
+    }
 
     /// Renews a detached lease; returns for how long it is valid.
     pub(crate) async fn renew(
@@ -459,10 +464,7 @@ mod by_id {
         lease_duration: Duration,
     ) -> Result<Duration, LockError> {
         let plan = plan(core, name, lease_duration)?;
-        let purpose = Purpose::Keep(plan.hold);
-        let client = core.shared.client;
-        let line = RenewRequest { name: name.clone(), lease_id, client, purpose };
-        let (sent, left) = renewed(core, line).await.map_err(|error| error.with_name(name))?;
+        let (sent, left) = keep(core, name, lease_id, plan.hold).await?;
         let drift = core.shared.drift_ppm;
         let until = holdline_core::validity::valid_until(sent, left, drift);
         Ok(core.shared.clock.now().until(until))

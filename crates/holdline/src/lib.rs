@@ -51,6 +51,7 @@ pub mod blocking;
 mod client;
 pub mod clock;
 mod core;
+mod debug;
 pub mod election;
 pub mod engine;
 mod engines;

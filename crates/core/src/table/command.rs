@@ -72,20 +72,15 @@ fn run(
         Command::Renew(request) => Reply::Renew(table.renew(request)?),
         Command::Release(request) => Reply::Release(table.release(request)?),
         Command::Inspect(name) => Reply::Inspect(table.inspect(name)?),
-        Command::Operate(operation) => Reply::Operate(match operation {
-            Operation::Revoke { token, reason, now, .. } => table.revoke(*token, reason, *now)?,
-            Operation::RemoveWaiter { waiter, reason, .. } => {
-                table.remove_waiter(*waiter, reason)?
-            }
-            Operation::Freeze { duration, reason, .. } => table.freeze(*duration, reason)?,
-            Operation::Unfreeze { .. } => table.unfreeze()?,
-            Operation::RaiseFence { to } => operation.check(table.profile).map(|()| {
+        Command::Operate(operation @ Operation::RaiseFence { to }) => {
+            let checked = operation.check(table.profile);
+            if checked.is_ok() {
                 let counter = &mut *table.store.counter;
                 *counter = to.get().max(*counter);
-                OperationReply::Done
-            }),
-            Operation::RevokeHolder { .. } => Err(operation.unsupported(table.profile)),
-        }),
+            }
+            Reply::Operate(checked.map(|()| OperationReply::Done))
+        }
+        Command::Operate(operation) => Reply::Operate(table.operate(operation)?),
     };
     Ok((reply, table.into_wake_ups()))
 }

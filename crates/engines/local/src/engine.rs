@@ -6,12 +6,11 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use holdline_core::hints::Watches;
-use holdline_core::table::{Outcome, Table};
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, AuditPage, AuditRecord, AuditRequest, Capabilities,
-    CountingCommand, CountingReply, Engine, Hints, LatchCommand, LatchReply, LeaseId, ListPage,
-    ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply, ReleaseRequest,
-    RenewReply, RenewRequest, Snapshot,
+    CountingCommand, CountingReply, Engine, FencingToken, Hints, LatchCommand, LatchReply, LeaseId,
+    ListPage, ListRequest, LockError, LockName, Operation, OperationReply, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use crate::checked_watch::CheckedWatch;
@@ -29,7 +28,6 @@ use crate::listing;
 use crate::liveness::Liveness;
 use crate::machine;
 use crate::options::LocalOptions;
-use crate::queue::Queue;
 use crate::reboot;
 use crate::report::{self, LocalReport, ReportContext};
 use crate::rows::Rows;
@@ -89,18 +87,15 @@ impl LocalEngine {
         made.map_err(|fault| fault.in_file(&self.files.database).into_error())
     }
 
-    /// Carries out an operator's command on one name.
-    fn operate_on(
-        &self,
-        name: &LockName,
-        operate: impl Fn(&mut Table<'_, Queue<'_>>) -> Outcome<OperationReply, Fault> + Send + 'static,
-    ) -> Answer<'static, Result<OperationReply, LockError>> {
-        let asked = name.clone();
-        let work = move |step: &mut Step<'_>| {
-            step.check_store_without_grant()?;
-            step.on(&asked, DeadHolders::Find, &operate)
-        };
-        self.runner.command(name, work, |reply| reply)
+    fn raise_fence(&self, to: FencingToken) -> Answer<'static, Result<OperationReply, LockError>> {
+        self.runner.enter(
+            move |_, inside| {
+                inside.check_store()?;
+                inside.change_counter(|counter, _| counter.raise(to))?;
+                Ok((OperationReply::Done, Default::default()))
+            },
+            |done| done.map_err(Fault::into_error),
+        )
     }
 
     /// Reads or changes the audit trail.
@@ -286,39 +281,21 @@ impl Engine for LocalEngine {
         if let Err(error) = operation.check(&self.runner.capabilities) {
             return Answer::ready(Err(error));
         }
-        match operation {
-            Operation::Revoke { name, token, reason, now } => {
-                let token = *token;
-                let reason = reason.clone();
-                let now = *now;
-                self.operate_on(name, move |table| table.revoke(token, &reason, now))
-            }
-            Operation::RemoveWaiter { name, waiter, reason } => {
-                let waiter = *waiter;
-                let reason = reason.clone();
-                self.operate_on(name, move |table| table.remove_waiter(waiter, &reason))
-            }
-            Operation::Freeze { name, duration, reason } => {
-                let duration = *duration;
-                let reason = reason.clone();
-                self.operate_on(name, move |table| table.freeze(duration, &reason))
-            }
-            Operation::Unfreeze { name } => self.operate_on(name, |table| table.unfreeze()),
-            Operation::RevokeHolder { .. } => {
-                Answer::ready(Err(operation.unsupported(&self.runner.capabilities)))
-            }
-            Operation::RaiseFence { to } => {
-                let to = *to;
-                self.runner.enter(
-                    move |_, inside| {
-                        inside.check_store()?;
-                        inside.change_counter(|counter, _| counter.raise(to))?;
-                        Ok((OperationReply::Done, Default::default()))
-                    },
-                    |done| done.map_err(Fault::into_error),
-                )
-            }
-        }
+        let name = match operation {
+            Operation::RaiseFence { to } => return self.raise_fence(*to),
+            Operation::Revoke { name, .. }
+            | Operation::RevokeHolder { name, .. }
+            | Operation::RemoveWaiter { name, .. }
+            | Operation::Freeze { name, .. }
+            | Operation::Unfreeze { name } => name,
+        };
+        let asked = operation.clone();
+        let asked_name = name.clone();
+        let work = move |step: &mut Step<'_>| {
+            step.check_store_without_grant()?;
+            step.on(&asked_name, DeadHolders::Find, |table| table.operate(&asked))
+        };
+        self.runner.command(name, work, |reply| reply)
     }
 
     fn latch<'a>(

@@ -252,29 +252,17 @@ impl Engine for MemoryEngine {
         &'a self,
         operation: &'a Operation,
     ) -> Answer<'a, Result<OperationReply, LockError>> {
-        if let Err(error) = operation.check(&self.capabilities) {
-            return Answer::ready(Err(error));
+        if let Some(name) = operation.name() {
+            return Answer::ready(self.step(name, |table| table.operate(operation)));
         }
-        Answer::ready(match operation {
-            Operation::Revoke { name, token, reason, now } => {
-                self.step(name, |table| table.revoke(*token, reason, *now))
+        let checked = operation.check(&self.capabilities);
+        if let (Operation::RaiseFence { to }, Ok(())) = (operation, &checked) {
+            for shard in self.shards.all() {
+                let mut shard = shard.lock();
+                shard.counter = shard.counter.max(to.get());
             }
-            Operation::RemoveWaiter { name, waiter, reason } => {
-                self.step(name, |table| table.remove_waiter(*waiter, reason))
-            }
-            Operation::Freeze { name, duration, reason } => {
-                self.step(name, |table| table.freeze(*duration, reason))
-            }
-            Operation::Unfreeze { name } => self.step(name, |table| table.unfreeze()),
-            Operation::RevokeHolder { .. } => Err(operation.unsupported(&self.capabilities)),
-            Operation::RaiseFence { to } => {
-                for shard in self.shards.all() {
-                    let mut shard = shard.lock();
-                    shard.counter = shard.counter.max(to.get());
-                }
-                Ok(OperationReply::Done)
-            }
-        })
+        }
+        Answer::ready(checked.map(|()| OperationReply::Done))
     }
 
     fn latch<'a>(

@@ -218,15 +218,15 @@ impl Client {
         };
         futures_util::future::select(std::pin::pin!(drained), deadline).await;
         shared.await_answer(shared.engine.flush(), end).await;
-        let count = shared.registry.lock().count();
+        let registry = shared.registry.lock();
         let counters = &shared.counters;
         ShutdownReport {
             dropped_guards: counters.dropped.load(Ordering::Relaxed),
             given_up: counters.given_up.load(Ordering::Relaxed),
             unconfirmed: counters.unconfirmed.load(Ordering::Relaxed),
-            left: count.releasing,
-            held: count.held,
-            under_way: count.under_way,
+            left: registry.releasing,
+            held: registry.count_held(),
+            under_way: registry.count_under_way(),
         }
     }
 
@@ -310,11 +310,6 @@ impl ShutdownReport {
     }
 }
 
-impl std::fmt::Debug for Client {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Client")
-            .field("engine", &self.capabilities().engine)
-            .field("identity", &self.capabilities().identity)
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Client, |it|
+    engine: it.capabilities().engine, identity: it.capabilities().identity
+);

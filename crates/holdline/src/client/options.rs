@@ -234,14 +234,7 @@ impl ClientOptions {
     }
 }
 
-impl std::fmt::Debug for ClientOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("ClientOptions")
-            .field("drift_ppm", &self.drift_ppm)
-            .field("holder", &self.holder)
-            .field("lease_duration", &self.lease_duration)
-            .field("answer_within", &self.answer_within)
-            .field("own_thread", &self.has_own_thread())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(ClientOptions, |it|
+    drift_ppm: it.drift_ppm, holder: it.holder, lease_duration: it.lease_duration,
+    answer_within: it.answer_within, own_thread: it.has_own_thread()
+);

@@ -4,7 +4,6 @@
 //! guards the sleepers. So no wake-up is lost, and none needs a message. It may be set sooner: most
 //! sleeps end early, and an occasional spurious wake-up costs less than resetting it for each.
 
-use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
@@ -101,11 +100,7 @@ impl Driver {
     }
 }
 
-impl fmt::Debug for Driver {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Driver").field("kind", &self.kind).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Driver, |it| kind: it.kind);
 
 /// Sleeps until a moment of the machine's clock.
 pub(super) struct SystemSleep {

@@ -1,6 +1,6 @@
 //! Errors of a store that a later request would get again.
 
-use holdline_core::{ErrorKind, LockError};
+use holdline_core::{ErrorKind, LockError, LostReason};
 
 /// Returns whether every later request would get the same answer; then the janitor stops.
 pub(crate) fn is_permanent(error: &LockError) -> bool {
@@ -18,4 +18,13 @@ pub(crate) fn is_final(error: &LockError) -> bool {
         ErrorKind::Refused { .. } | ErrorKind::Protocol { .. } | ErrorKind::NotInitialised
     );
     needs_an_operator || is_permanent(error)
+}
+
+/// Returns why the lease is lost, if an error of the store says that nothing is left of it.
+pub(crate) fn lost_by(error: &LockError) -> Option<LostReason> {
+    match error.kind() {
+        ErrorKind::Lost { reason } => Some(reason.clone()),
+        ErrorKind::Foreign { .. } => Some(LostReason::Missing),
+        _ => None,
+    }
 }

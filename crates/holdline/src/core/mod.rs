@@ -26,7 +26,7 @@ use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEA
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HealthFeed, HolderFields, LockError,
-    LockName, Mode, Moment, ReleaseReply,
+    LockName, LostReason, Mode, Moment, ReleaseReply, RenewReply, RenewRequest,
 };
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -333,6 +333,21 @@ impl Shared {
 
     pub(crate) fn error(&self, kind: ErrorKind, certainty: Certainty) -> LockError {
         LockError::new(self.engine.capabilities().engine, kind, certainty)
+    }
+
+    /// Makes the error of a call that needs the lease, which is lost.
+    pub(crate) fn lost(&self, reason: LostReason) -> LockError {
+        self.error(ErrorKind::Lost { reason }, Certainty::NotApplied)
+    }
+
+    /// Renews one lease, or keeps one place in the queue; `None` if the store does not answer.
+    pub(crate) async fn renew(
+        &self,
+        renewal: RenewRequest,
+    ) -> Option<Result<RenewReply, LockError>> {
+        let batch = [renewal];
+        let replies = self.await_answer(self.engine.renew(&batch), self.limit()).await;
+        replies.and_then(|replies| replies.into_iter().next())
     }
 }
 

@@ -121,15 +121,6 @@ impl Default for Slot {
     }
 }
 
-/// How many entries there are of each stage.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct StageCounts {
-    /// Requested or queued.
-    pub(crate) under_way: usize,
-    pub(crate) held: usize,
-    pub(crate) releasing: usize,
-}
-
 impl Registry {
     /// Adds an entry. Returns its key and whether the worker must be woken.
     pub(crate) fn insert(&mut self, stage: Stage, due: Moment) -> (Key, bool) {
@@ -246,16 +237,18 @@ impl Registry {
         self.schedule.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// Counts the entries by stage.
-    pub(crate) fn count(&self) -> StageCounts {
-        let entries = || self.slots.iter().filter_map(|slot| slot.entry.as_ref());
-        let under_way = |entry: &&Entry| matches!(entry.stage, Stage::Requested | Stage::Queued(_));
-        let held = |entry: &&Entry| matches!(entry.stage, Stage::Held(_));
-        StageCounts {
-            under_way: entries().filter(under_way).count(),
-            held: entries().filter(held).count(),
-            releasing: self.releasing,
-        }
+    /// Counts the attempts: requested or queued.
+    pub(crate) fn count_under_way(&self) -> usize {
+        self.count(|stage| matches!(stage, Stage::Requested | Stage::Queued(_)))
+    }
+
+    pub(crate) fn count_held(&self) -> usize {
+        self.count(|stage| matches!(stage, Stage::Held(_)))
+    }
+
+    fn count(&self, is_meant: fn(&Stage) -> bool) -> usize {
+        let entries = self.slots.iter().filter_map(|slot| slot.entry.as_ref());
+        entries.filter(|entry| is_meant(&entry.stage)).count()
     }
 
     /// Prepares for a new worker: the requests in flight of the last one are due again.
@@ -335,6 +328,9 @@ mod tests {
         assert_eq!(registry.pop_due(at(2)), None);
         assert_eq!(registry.pop_due(at(3)), Some(Some(key)));
         assert_eq!(registry.next_due(), at(9));
-        assert_eq!(registry.count(), StageCounts { under_way: 3, ..StageCounts::default() });
+        assert_eq!(
+            (registry.count_under_way(), registry.count_held(), registry.releasing),
+            (3, 0, 0)
+        );
     }
 }

@@ -3,7 +3,7 @@
 use std::future::Future;
 use std::time::Duration;
 
-use holdline_core::{Certainty, ErrorKind, FencingToken, LockError, LockName, LostReason};
+use holdline_core::{FencingToken, LockError, LockName, LostReason};
 use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
@@ -129,8 +129,7 @@ impl Leadership {
 
     fn no_longer(&self) -> LockError {
         let reason = self.guard.grant.why_lost();
-        let shared = &self.guard.core.shared;
-        shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied).with_name(self.name())
+        self.guard.core.shared.lost(reason).with_name(self.name())
     }
 
     /// Runs a future while this process leads, and drops it when the leadership is lost. With
@@ -187,12 +186,4 @@ impl Leadership {
     }
 }
 
-impl std::fmt::Debug for Leadership {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Leadership")
-            .field("name", self.name())
-            .field("term", &self.term())
-            .field("valid", &self.is_valid())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Leadership, |it| name: it.name(), term: it.term(), valid: it.is_valid());

@@ -129,14 +129,7 @@ impl Held {
     }
 }
 
-impl std::fmt::Debug for Held {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Held")
-            .field("name", self.name())
-            .field("mode", &self.mode())
-            .field("lease_id", &self.lease_id())
-            .field("fencing_token", &self.fencing_token())
-            .field("valid", &self.is_valid())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Held, |it|
+    name: it.name(), mode: it.mode(), lease_id: it.lease_id(), fencing_token: it.fencing_token(),
+    valid: it.is_valid()
+);

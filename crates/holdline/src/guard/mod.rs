@@ -276,20 +276,15 @@ impl Guard {
     pub async fn renew(&self) -> Result<Duration, LockError> {
         let shared = &self.core.shared;
         let grant = &self.grant;
-        let lost = |reason| {
-            let kind = ErrorKind::Lost { reason };
-            shared.error(kind, Certainty::NotApplied).with_name(self.name())
-        };
+        let lost = |reason| shared.lost(reason).with_name(self.name());
         if !shared.is_own_process() {
             return Err(shared.no_answer().with_name(self.name()));
         }
         if !self.is_valid() {
             return Err(lost(grant.why_lost()));
         }
-        let renewal = [grant.renewal(shared.client)];
         let sent = shared.clock.now();
-        let replies = shared.await_answer(shared.engine.renew(&renewal), shared.limit()).await;
-        let reply = replies.and_then(|replies| replies.into_iter().next());
+        let reply = shared.renew(grant.renewal(shared.client)).await;
         let failure = match &reply {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) => None,
@@ -531,7 +526,6 @@ impl std::fmt::Debug for Guard {
 mod tests {
     use futures_util::FutureExt;
 
-    use crate::core::registry::StageCounts;
     use crate::parker::block_on;
     use crate::{Client, ErrorKind};
 
@@ -542,14 +536,13 @@ mod tests {
             let mutex = client.mutex("a").expect("good");
             let guard = mutex.lock().await.expect("free");
             let shared = guard.core.shared.clone();
-            let held = || shared.registry.lock().count();
-            assert_eq!(held(), StageCounts { held: 1, ..StageCounts::default() });
+            let held = || shared.registry.lock().count_held();
+            assert_eq!(held(), 1);
             // The child has a copy of everything and no right to any lease.
             shared.pretend_fork(true);
             drop(guard);
             drop(mutex);
-            let one = StageCounts { held: 1, ..StageCounts::default() };
-            assert_eq!(held(), one, "nothing is released, nothing is given up");
+            assert_eq!(held(), 1, "nothing is released, nothing is given up");
             drop(client);
             assert!(!shared.registry.lock().abandoned, "the parent's worker goes on");
             let error = shared.no_answer();

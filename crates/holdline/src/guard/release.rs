@@ -97,7 +97,7 @@ async fn await_confirmation(
             }
             Err(error) => error,
         };
-        if let Some(reason) = lost_by(&error) {
+        if let Some(reason) = final_errors::lost_by(&error) {
             if let Some(ticket) = ticket {
                 ticket.forget();
             }
@@ -123,15 +123,6 @@ async fn await_confirmation(
                 return ReleaseOutcome::unconfirmed(held_for(), &error);
             }
         };
-    }
-}
-
-/// Returns why the lease is lost, if an error of the store says that nothing is left of it.
-fn lost_by(error: &LockError) -> Option<LostReason> {
-    match error.kind() {
-        ErrorKind::Lost { reason } => Some(reason.clone()),
-        ErrorKind::Foreign { .. } => Some(LostReason::Missing),
-        _ => None,
     }
 }
 

@@ -458,12 +458,4 @@ enum Verdict {
     Other,
 }
 
-impl std::fmt::Debug for Once {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Once")
-            .field("name", &self.name)
-            .field("schedule", &self.schedule)
-            .field("options", &self.options)
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Once, |it| name: it.name, schedule: it.schedule, options: it.options);

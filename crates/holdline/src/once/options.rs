@@ -90,14 +90,7 @@ impl OnceOptions {
     }
 }
 
-impl std::fmt::Debug for OnceOptions {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("OnceOptions")
-            .field("at_most_once", &self.at_most_once)
-            .field("keep_on_failure", &self.keep_on_failure)
-            .field("retries", &self.retries)
-            .field("max_skew", &self.max_skew)
-            .field("lock", &self.lock)
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(OnceOptions, |it|
+    at_most_once: it.at_most_once, keep_on_failure: it.keep_on_failure, retries: it.retries,
+    max_skew: it.max_skew, lock: it.lock
+);

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use holdline_core::{ErrorKind, LockError, LockName, LostReason, Mode};
+use holdline_core::{LockError, LockName, LostReason, Mode};
 
 use crate::acquire::{self, Wait};
 use crate::client::Client;
@@ -223,7 +223,5 @@ pub(crate) async fn whole(guards: Guards) -> Result<Guards, LockError> {
     let Some(held) = lost.map(Guard::held) else { return Ok(guards) };
     let reason = held.grant.why_lost();
     let _ = guards.release().await;
-    let kind = ErrorKind::Lost { reason };
-    let error = held.shared.error(kind, holdline_core::Certainty::NotApplied);
-    Err(error.with_name(held.name()))
+    Err(held.shared.lost(reason).with_name(held.name()))
 }

@@ -340,8 +340,4 @@ fn more_specific(before: Option<LockError>, error: LockError) -> LockError {
     }
 }
 
-impl std::fmt::Debug for AnyOf {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("AnyOf").field("names", &self.names).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(AnyOf, |it| names: it.names);

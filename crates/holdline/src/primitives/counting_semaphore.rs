@@ -236,8 +236,4 @@ impl CountingSemaphore {
     }
 }
 
-impl std::fmt::Debug for CountingSemaphore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("CountingSemaphore").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(CountingSemaphore, |it| name: it.name);

@@ -189,8 +189,4 @@ impl Latch {
     }
 }
 
-impl std::fmt::Debug for Latch {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Latch").field("name", &self.name).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Latch, |it| name: it.name);

@@ -307,8 +307,4 @@ impl<T> Ran<T> {
     }
 }
 
-impl std::fmt::Debug for Mutex {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Mutex").field("name", self.name()).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Mutex, |it| name: it.name());

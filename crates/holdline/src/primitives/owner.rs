@@ -72,10 +72,7 @@ pub(crate) async fn acquire_as(
             nested.found(guard.grant.clone(), guard.key());
             Ok(guard.with_nested(nested))
         }
-        Err(reason) => {
-            let error = core.shared.error(ErrorKind::Lost { reason }, Certainty::NotApplied);
-            Err(error.with_name(&plan.name))
-        }
+        Err(reason) => Err(core.shared.lost(reason).with_name(&plan.name)),
     }
 }
 

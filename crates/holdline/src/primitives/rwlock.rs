@@ -215,8 +215,4 @@ impl RwLock {
     }
 }
 
-impl std::fmt::Debug for RwLock {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("RwLock").field("name", self.name()).finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(RwLock, |it| name: it.name());

@@ -229,11 +229,4 @@ fn mode(core: &Core, count: u32, of: u32) -> Result<Mode, LockError> {
     Mode::permits(count, of).map_err(|error| LockError::invalid(engine, "permits", error))
 }
 
-impl std::fmt::Debug for Semaphore {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Semaphore")
-            .field("name", self.name())
-            .field("permits", &self.permits)
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(Semaphore, |it| name: it.name(), permits: it.permits);

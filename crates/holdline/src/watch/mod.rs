@@ -43,7 +43,6 @@ pub use options::WatchOptions;
 pub use pattern::NamePattern;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -265,13 +264,6 @@ impl StoreWatch {
     }
 }
 
-impl fmt::Debug for StoreWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("StoreWatch")
-            .field("client", &self.client)
-            .field("pattern", &self.pattern)
-            .field("rounds", &self.rounds)
-            .field("names", &self.names.len())
-            .finish_non_exhaustive()
-    }
-}
+crate::debug::debug_of!(StoreWatch, |it|
+    client: it.client, pattern: it.pattern, rounds: it.rounds, names: it.names.len()
+);

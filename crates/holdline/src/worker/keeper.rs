@@ -19,6 +19,7 @@ use holdline_core::{
 
 use super::janitor;
 use crate::core::Shared;
+use crate::core::final_errors::lost_by;
 use crate::core::registry::{Entry, KeptLease, Key, Registry, Stage};
 use crate::grant::Grant;
 use crate::observer::HoldEnd;
@@ -309,16 +310,12 @@ pub(crate) fn apply_reply(
             grant.record_failure(&unexpected_reply(shared));
             ReplyEffect::Failed
         }
-        Some(Err(error)) => match error.kind() {
-            ErrorKind::Lost { reason } => {
-                report_lost(shared, grant, reason.clone());
+        Some(Err(error)) => match lost_by(&error) {
+            Some(reason) => {
+                report_lost(shared, grant, reason);
                 ReplyEffect::NoMore
             }
-            ErrorKind::Foreign { .. } => {
-                report_lost(shared, grant, LostReason::Missing);
-                ReplyEffect::NoMore
-            }
-            _ => {
+            None => {
                 tracing::debug!(parent: grant.span_id(), %error, "a renewal failed");
                 grant.record_failure(&error);
                 ReplyEffect::Failed

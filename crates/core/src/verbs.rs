@@ -227,7 +227,7 @@ impl<V: Verbs> Engine for V {
     }
 }
 
-/// Renews as many renewals as one call takes. An invalid renewal is answered without asking the store.
+/// Sends as many renewals as one call takes. An invalid one is answered without asking the store.
 async fn renew_chunk<V: Verbs>(
     engine: &V,
     chunk: &[RenewRequest],

@@ -1,5 +1,6 @@
 //! Charts as SVG. Each has its figures in a table, so a screen reader skips the picture.
 
+use std::ops::Range;
 use std::time::{Duration, SystemTime};
 
 use maud::{Markup, html};
@@ -101,7 +102,8 @@ pub(crate) struct Track<'a> {
 
 /// Draws holds as bars from `from` to `to`: lost ones in red, the waits before them in
 /// grey below.
-pub(crate) fn timeline(rows: &[Track<'_>], (from, to): (SystemTime, SystemTime)) -> Markup {
+pub(crate) fn timeline(rows: &[Track<'_>], window: Range<SystemTime>) -> Markup {
+    let Range { start: from, end: to } = window;
     let span = to.duration_since(from).unwrap_or_default().as_secs_f64().max(0.001);
     let x = |at: SystemTime| {
         let offset = at.duration_since(from).unwrap_or_default().as_secs_f64();

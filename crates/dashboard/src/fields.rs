@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use holdline_core::LockName;
@@ -51,15 +52,15 @@ impl Fields {
     pub(crate) fn number<T>(
         &mut self,
         name: &str,
-        (least, most): (T, T),
+        range: RangeInclusive<T>,
     ) -> Result<Option<T>, Fault>
     where
         T: FromStr + PartialOrd + Display + Copy,
     {
         let Some(text) = self.take(name) else { return Ok(None) };
-        let number = text.parse().ok().filter(|number| (least..=most).contains(number));
+        let number = text.parse().ok().filter(|number| range.contains(number));
         number.map(Some).ok_or_else(|| {
-            let fix = format!("use a whole number from {least} to {most}");
+            let fix = format!("use a whole number from {} to {}", range.start(), range.end());
             Fault::invalid(name, format!("`{text}` is no number in the range"), fix)
         })
     }

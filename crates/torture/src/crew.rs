@@ -60,7 +60,7 @@ impl Crew {
             .spawn()?;
         let pipes = child.stdin.take().zip(child.stdout.take());
         let pid = child.id().and_then(|id| Pid::from_raw(i32::try_from(id).ok()?));
-        let (Some(pipes), Some(pid)) = (pipes, pid) else {
+        let (Some((orders, messages)), Some(pid)) = (pipes, pid) else {
             return Err(std::io::Error::other("a worker without pipes"));
         };
         self.stage.slot(slot, Some(pid), serial);
@@ -69,7 +69,7 @@ impl Crew {
         assignment.seed = assignment.seed.wrapping_add(serial);
         let listener =
             Listener { stage: self.stage.clone(), slot, ending: self.ending.subscribe() };
-        Ok(tokio::spawn(listener.listen(child, pipes, assignment)))
+        Ok(tokio::spawn(listener.listen(child, orders, messages, assignment)))
     }
 
     /// Kills the worker of a slot, and starts another.
@@ -122,11 +122,11 @@ impl Listener {
     async fn listen(
         mut self,
         mut child: Child,
-        pipes: (ChildStdin, ChildStdout),
+        mut orders: ChildStdin,
+        messages: ChildStdout,
         assignment: Assignment,
     ) {
-        let (mut orders, message) = pipes;
-        let mut lines = BufReader::new(message).lines();
+        let mut lines = BufReader::new(messages).lines();
         let mut end_sent = false;
         give(&mut orders, &Order::Begin(assignment)).await;
         loop {

@@ -10,9 +10,19 @@ use std::collections::HashSet;
 
 use holdline::fence::{Fenced, FencedCell, Proof};
 use holdline_core::{FencingToken, Moment};
+use serde::{Deserialize, Serialize};
 
 /// The number of a write; zero is the empty set.
 pub(crate) type Version = u64;
+
+/// What the resource answers to a read or a write.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// The newest write of the fenced register; `None` if the token was too old.
+    pub(crate) fenced: Option<Version>,
+    /// The newest write of the other.
+    pub(crate) unfenced: Version,
+}
 
 /// A write that was accepted.
 #[derive(Clone, Copy, Debug)]
@@ -107,7 +117,7 @@ impl Register {
 
     /// Seals and reads: the newest write of the fenced register, unless the token is too old, and
     /// that of the other.
-    pub(crate) fn read(&mut self, by: Contender) -> (Option<Version>, Version) {
+    pub(crate) fn read(&mut self, by: Contender) -> Answer {
         let proof = Proof::exclusive(by.token);
         let sealed = self.fenced.seal(&proof).is_ok() || self.accepts_all;
         // Read under the current mark, which no other task changes meanwhile.
@@ -119,18 +129,13 @@ impl Register {
         } else {
             self.refused += 1;
         }
-        (sealed.then_some(newest), self.unfenced.newest())
+        Answer { fenced: sealed.then_some(newest), unfenced: self.unfenced.newest() }
     }
 
     /// Writes to both; returns whether the fenced register accepted it. `base` is what was read.
-    pub(crate) fn write(
-        &mut self,
-        by: Contender,
-        base: (Option<Version>, Version),
-        at: Moment,
-    ) -> Option<bool> {
-        self.unfenced.write(base.1, by.attempt, at);
-        let fenced = base.0?;
+    pub(crate) fn write(&mut self, by: Contender, base: Answer, at: Moment) -> Option<bool> {
+        self.unfenced.write(base.unfenced, by.attempt, at);
+        let fenced = base.fenced?;
         let token = if self.accepts_all { FencingToken::MAX } else { by.token };
         let answer = self.fenced.check_and_write(&Proof::exclusive(token), |chain| {
             chain.write(fenced, by.attempt, at);
@@ -229,7 +234,7 @@ mod tests {
         let late = contender(2, 2, 20);
         register.read(late);
         let none = register.read(early);
-        assert_eq!(none.0, None);
+        assert_eq!(none.fenced, None);
         assert_eq!(register.write(early, none, at(30)), None);
         assert_eq!(register.refused, 1);
     }

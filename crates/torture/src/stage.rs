@@ -13,8 +13,8 @@ use tokio::sync::Notify;
 
 use crate::checker::{Event, Seen};
 use crate::history::{ATTEMPTS, Note};
-use crate::register::{Contender, Register};
-use crate::wire::{Answer, WorkerMessage};
+use crate::register::{Answer, Contender, Register};
+use crate::wire::WorkerMessage;
 
 /// How many messages of one kind are kept in full.
 const MESSAGES: usize = 5;
@@ -234,8 +234,7 @@ impl State {
     fn read(&mut self, slot: usize, attempt: u64, token: FencingToken) -> Answer {
         let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
         self.slots[slot].at = At::Thinking { attempt, name };
-        let (fenced, unfenced) = self.registers[name].read(contender);
-        Answer { fenced, unfenced }
+        self.registers[name].read(contender)
     }
 
     fn write(
@@ -249,7 +248,6 @@ impl State {
         let Some((name, contender)) = self.contender(attempt, token) else { return NOTHING };
         self.slots[slot].at = At::Contending;
         self.last_writer[name] = Some(attempt);
-        let base = (base.fenced, base.unfenced);
         if let Some(accepted) = self.registers[name].write(contender, base, now) {
             let seen = Seen::Wrote { sent: now, token, accepted };
             self.events.push(Event { at: now, attempt, seen });

@@ -31,6 +31,14 @@ pub(crate) struct Striker {
     pub(crate) freed_within: Duration,
 }
 
+/// A worker that has read and not yet written.
+#[derive(Clone, Copy)]
+struct Thinker {
+    slot: usize,
+    attempt: u64,
+    name: usize,
+}
+
 impl Striker {
     /// Carries out one step.
     pub(crate) async fn step(&self, step: &Step, crew: &mut Crew) -> Result<(), String> {
@@ -62,13 +70,13 @@ impl Striker {
         if step.dice % 2 == 1 {
             return None;
         }
-        self.thinking(step.worker).await.map(|(slot, ..)| slot)
+        self.thinking(step.worker).await.map(|thinker| thinker.slot)
     }
 
-    /// Waits for a worker that has read and not yet written: its slot, its attempt and the name.
-    async fn thinking(&self, which: usize) -> Option<(usize, u64, usize)> {
+    /// Waits for a worker that has read and not yet written.
+    async fn thinking(&self, which: usize) -> Option<Thinker> {
         let at = |(slot, at): (usize, At)| match at {
-            At::Thinking { attempt, name } => Some((slot, attempt, name)),
+            At::Thinking { attempt, name } => Some(Thinker { slot, attempt, name }),
             _ => None,
         };
         let found = |state: &State| {
@@ -82,7 +90,8 @@ impl Striker {
     /// Stops a holder until another has written under the same name.
     async fn pause_holder(&self, step: &Step) {
         let from = self.stage.now();
-        let Some((slot, attempt, name)) = self.thinking(step.worker).await else { return };
+        let Some(thinker) = self.thinking(step.worker).await else { return };
+        let Thinker { slot, attempt, name } = thinker;
         if !self.stage.signal(slot, Signal::STOP) {
             return;
         }

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Plant;
 use crate::checker::Event;
-use crate::register::Version;
+use crate::register::Answer;
 
 /// An order to a worker.
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -34,15 +34,6 @@ pub(crate) struct Assignment {
     pub(crate) first: u64,
     pub(crate) seed: u64,
     pub(crate) plant: Option<Plant>,
-}
-
-/// What the resource answers to a read or a write.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Answer {
-    /// The newest write of the fenced register; `None` if the token was too old.
-    pub(crate) fenced: Option<Version>,
-    /// The newest write of the other.
-    pub(crate) unfenced: Version,
 }
 
 /// A message of a worker.

@@ -25,7 +25,8 @@ use crate::Plant;
 use crate::checker::{Event, Seen};
 use crate::plan::{READY, RELEASE};
 use crate::recorder::Recorder;
-use crate::wire::{Answer, Assignment, Order, WorkerMessage};
+use crate::register::Answer;
+use crate::wire::{Assignment, Order, WorkerMessage};
 
 /// How long a failed connection is left alone.
 const NEXT_TRY: Duration = Duration::from_millis(100);

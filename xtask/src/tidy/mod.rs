@@ -92,7 +92,7 @@ const RULES: [Rule; 26] = [
     },
     Rule {
         name: "shapes",
-        asks: "the contract has at most thirteen methods without bodies, options at most eight fields",
+        asks: "the contract has at most 13 methods without bodies, options at most eight fields",
         findings: shapes::findings,
     },
     Rule {

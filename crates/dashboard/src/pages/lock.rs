@@ -333,7 +333,7 @@ fn past(history: &History, lock: &Snapshot, holds: &[&Hold]) -> Markup {
                     "The holds that were seen; the table of " a href="#lock-tokens" { "tokens" }
                     " has the same"
                 }
-                (chart::timeline(&[track], (from, now)))
+                (chart::timeline(&[track], from..now))
             }
         }
         @if overlaps {
@@ -449,7 +449,7 @@ async fn remove_waiter(Form(viewer, mut fields): Form) -> Result<Response, Fault
 
 async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let name = fields.lock_name()?;
-    let minutes = fields.number("minutes", (1, MOST_MINUTES))?;
+    let minutes = fields.number("minutes", 1..=MOST_MINUTES)?;
     let minutes = minutes
         .ok_or_else(|| Fault::invalid("minutes", "it is missing", "say for how many minutes"))?;
     let reason = reason(&mut fields, MOST_REASON)?;

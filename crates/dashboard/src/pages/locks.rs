@@ -65,7 +65,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
         state: fields.choice("state", &words(&STATES))?.unwrap_or("all"),
         sort: fields.choice("sort", &words(&COLUMNS))?.unwrap_or("name"),
         descending: fields.choice("order", &[("up", false), ("down", true)])?.unwrap_or(false),
-        page: fields.number("page", (1, 1_000_000))?.unwrap_or(1),
+        page: fields.number("page", 1..=1_000_000)?.unwrap_or(1),
     };
     fields.finish()?;
     let terms = terms(&wanted.text)?;

@@ -33,7 +33,7 @@ async fn log_in(State(site): State<Site>, request: Request) -> Result<Response, 
     };
     let id = shared.server.draw_secret();
     shared.sessions.begin(&id, login.digest, Instant::now());
-    Ok(with_cookie(&site, (&id, is_encrypted), LASTS.as_secs(), &next))
+    Ok(with_cookie(&site, &id, is_encrypted, LASTS.as_secs(), &next))
 }
 
 async fn log_out(headers: HeaderMap, Form(viewer, fields): Form) -> Result<Response, Fault> {
@@ -43,7 +43,7 @@ async fn log_out(headers: HeaderMap, Form(viewer, fields): Form) -> Result<Respo
         shared.sessions.end(id);
     }
     let is_encrypted = shared.server.has_tls() || came_by_tls(&headers);
-    Ok(with_cookie(&viewer.site, ("", is_encrypted), 0, "/dashboard"))
+    Ok(with_cookie(&viewer.site, "", is_encrypted, 0, "/dashboard"))
 }
 
 /// Whether the browser came by TLS. Behind a proxy that ends TLS only the browser knows, and says
@@ -52,12 +52,7 @@ fn came_by_tls(headers: &HeaderMap) -> bool {
     headers.get(ORIGIN).is_some_and(|origin| origin.as_bytes().starts_with(b"https://"))
 }
 
-fn with_cookie(
-    site: &Site,
-    (id, is_encrypted): (&str, bool),
-    seconds: u64,
-    next: &str,
-) -> Response {
+fn with_cookie(site: &Site, id: &str, is_encrypted: bool, seconds: u64, next: &str) -> Response {
     let secure = if is_encrypted { "; Secure" } else { "" };
     let cookie = format!(
         "{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",

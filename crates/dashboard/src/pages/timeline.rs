@@ -74,7 +74,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                 } @else {
                     figure {
                         figcaption { "Holds by name" }
-                        (chart::timeline(&rows, (from, now)))
+                        (chart::timeline(&rows, from..now))
                         (table(&viewer, &rows, now))
                     }
                 }

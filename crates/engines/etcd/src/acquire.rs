@@ -168,7 +168,7 @@ impl Store {
         }
         self.held.update(name, id, |held| held.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
-        let session = self.session_at(request.client, (name, id), &held, &own, record.hold).await;
+        let session = self.session_at(request.client, name, id, &held, &own, record.hold).await;
         match self.left(&session, since).await? {
             Some(left) => self.reply_for(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),

@@ -25,7 +25,7 @@ const VERSION: &str = "before 3.5.13 a leader that was stopped may answer keepal
                        crash";
 /// Releases that save how far they are before they have saved what was done up to there: a crash
 /// between the two loses an acknowledged write, and its revision is given again (etcd issue 13766).
-const FORGETFUL: std::ops::RangeInclusive<(u32, u32, u32)> = (3, 5, 0)..=(3, 5, 2);
+const FORGETFUL: std::ops::RangeInclusive<[u32; 3]> = [3, 5, 0]..=[3, 5, 2];
 const DATA: &str = "a member whose data differs from the others' may grant a name that is held";
 const RIGHTS: &str = "a lock is keys under the prefix, which must be read and written";
 const PASSWORD: &str = "anyone who reads the password can release every lock";
@@ -122,8 +122,8 @@ fn version(statuses: &[(String, StatusResponse)]) -> Finding {
             .fail("run 3.5.13 or newer: a crash of this one may lose locks and repeat tokens");
     }
     match versions.iter().map(read).min().flatten() {
-        Some(oldest) if oldest < (3, 4, 0) => finding.fail("run 3.4 at least"),
-        Some(oldest) if oldest < (3, 5, 13) => finding.warn(
+        Some(oldest) if oldest < [3, 4, 0] => finding.fail("run 3.4 at least"),
+        Some(oldest) if oldest < [3, 5, 13] => finding.warn(
             "run 3.5.13 or newer, and hand the fencing token to what must not be written twice",
         ),
         Some(_) => finding,
@@ -131,10 +131,10 @@ fn version(statuses: &[(String, StatusResponse)]) -> Finding {
     }
 }
 
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
+fn numbers(version: &str) -> Option<[u32; 3]> {
     let plain = version.split('-').next()?;
     let mut parts = plain.split('.').map(|part| part.parse().ok());
-    Some((parts.next()??, parts.next()??, parts.next()??))
+    Some([parts.next()??, parts.next()??, parts.next()??])
 }
 
 /// Returns the alarms of the members that contain this word.

@@ -208,8 +208,8 @@ impl Store {
             //    it alive.
             let client = request.client;
             let id = request.lease_id;
-            let named = (&request.name, id);
-            let session = self.session_at(client, named, held, &kv, record.hold).await;
+            let name = &request.name;
+            let session = self.session_at(client, name, id, held, &kv, record.hold).await;
             if session.lease != held.session.lease {
                 self.sessions.keep(&session).await.or_else(or_gone)?;
             }

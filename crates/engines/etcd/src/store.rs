@@ -97,7 +97,8 @@ impl Store {
     pub(crate) async fn session_at(
         &self,
         client: ClientId,
-        (name, id): (&LockName, LeaseId),
+        name: &LockName,
+        id: LeaseId,
         held: &Held,
         kv: &KeyValue,
         hold: Hold,

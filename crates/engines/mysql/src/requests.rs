@@ -32,8 +32,8 @@ pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most:
     )
 }
 
-/// Encodes the renewals of a batch in the order of their names, as `renew` in `verbs.sql` needs them,
-/// and returns that order.
+/// Encodes the renewals of a batch in the order of their names, as `renew` in `verbs.sql` needs
+/// them, and returns that order.
 pub(crate) fn packed_batch(batch: &[&RenewRequest]) -> (Vec<u8>, Vec<usize>) {
     let mut order: Vec<usize> = (0..batch.len()).collect();
     order.sort_by_key(|at| batch[*at].name.as_str());

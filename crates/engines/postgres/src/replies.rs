@@ -97,8 +97,8 @@ fn renewal(row: &Columns<'_>) -> Result<RenewReply, LockError> {
     }
 }
 
-/// Reads the replies to a batch of this many renewals; they come in the order of the names. A renewal
-/// whose row another session has locked is not answered, and was not applied.
+/// Reads the replies to a batch of this many renewals; they come in the order of the names. A
+/// renewal whose row another session has locked is not answered, and was not applied.
 pub(crate) fn renewed(
     rows: &[tokio_postgres::Row],
     batch: usize,

@@ -12,15 +12,17 @@ use serde_json::json;
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
 use super::waiting::{self, WaitStatus};
 use crate::child::{self, Signals};
+use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 use crate::view::unix_millis;
 
-/// What `acquire` takes.
+/// Acquire NAME for a while without a process that holds it, and print the lease
 #[derive(Debug, Args)]
 #[command(after_help = "The lease ends by its duration unless `renew` keeps it or `release` ends \
     it. With a lease id of your own (32 random hex digits) a call whose answer was lost can be \
@@ -45,24 +47,44 @@ pub(crate) struct AcquireArgs {
     name: LockName,
 }
 
-impl AcquireArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait.limit()
-    }
+impl Verb for AcquireArgs {
+    const NAME: &'static str = "acquire";
 
-    /// Whether it waits at all.
-    pub(crate) fn waits(&self) -> bool {
-        !self.wait.only_try
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs =
+            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: true };
+        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
     }
 }
 
+async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Outcome {
+    let waiting = Arc::new(WaitStatus::default());
+    let options = SessionOptions {
+        observer: Some(waiting.clone()),
+        program: Some("holdline acquire".to_owned()),
+        detached: true,
+        wait: arguments.wait.limit(),
+        keeps_trying: false,
+        progress: (!arguments.wait.only_try).then_some(console),
+        read_only: false,
+    };
+    // The session starts threads, so the signals come first.
+    let mut signals = Signals::listen()?;
+    let session = match Session::open_unless_ended(address, options, &mut signals).await {
+        Ok(session) => session?,
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    };
+    let outcome = acquire(arguments, &mut signals, &session, &waiting, console).await;
+    session.close().await;
+    outcome
+}
+
 /// Acquires the name and prints the lease.
-pub(crate) async fn run(
+async fn acquire(
     arguments: &AcquireArgs,
     signals: &mut Signals,
     session: &Session,
-    waiting: &Arc<WaitStatus>,
+    waiting: &WaitStatus,
     console: &Console,
 ) -> Outcome {
     let AcquireArgs { lease, wait, about, name, .. } = arguments;

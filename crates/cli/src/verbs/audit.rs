@@ -16,9 +16,10 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view;
 
-/// What `audit` takes.
+/// Show what operators did: who, from where, when and why
 #[derive(Debug, Args)]
 #[command(
     after_help = "The store keeps about the newest 10000 records of revoke, freeze, unfreeze \
@@ -38,6 +39,19 @@ pub(crate) struct AuditArgs {
     #[arg(long, value_name = "N", default_value_t = 100)]
     #[arg(value_parser = clap::value_parser!(u64).range(1..=MAX_RECORDS as u64))]
     limit: u64,
+}
+
+impl Verb for AuditArgs {
+    const NAME: &'static str = "audit";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: true,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| Ok(Exit::Success)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 fn pattern(text: &str) -> Result<NamePattern, String> {

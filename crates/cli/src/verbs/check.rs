@@ -9,9 +9,10 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view::millis;
 
-/// What `check` takes.
+/// Check whether a lease of `acquire` is still held: exit 0 if so, 79 if not
 #[derive(Debug, Args)]
 #[command(
     after_help = "The answer may be outdated when it arrives. In a job of `run` it is about \
@@ -23,6 +24,19 @@ pub(crate) struct CheckArgs {
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
+}
+
+impl Verb for CheckArgs {
+    const NAME: &'static str = "check";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: true,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| without_store(&self)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Asks the store about the lease, and changes nothing.

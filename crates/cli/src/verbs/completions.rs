@@ -3,11 +3,11 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
+use crate::verb::{Invocation, Verb};
 
-/// What `completions` takes.
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline completions bash > ~/.local/share/bash-completion/\
     completions/holdline")]
@@ -16,14 +16,13 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the completion script.
-pub(crate) fn run(
-    arguments: &CompletionsArgs,
-    command: clap::Command,
-    console: &Console,
-) -> Outcome {
-    console.data(&script(arguments.shell, command))?;
-    Ok(Exit::Success)
+impl Verb for CompletionsArgs {
+    const NAME: &'static str = "completions";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        invocation.console.data(&script(self.shell, (invocation.command)()))?;
+        Ok(Exit::Success)
+    }
 }
 
 /// Returns the completion script.

@@ -11,8 +11,9 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::of_url;
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 
-/// What `doctor` takes.
+/// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 no problem, 1 a warning, 2 an error.\n\nExample:\n  \
                         holdline doctor local:")]
@@ -21,6 +22,19 @@ pub(crate) struct DoctorArgs {
     // Its id must not be that of `--url`, which clap would hide.
     #[arg(id = "ENGINE", value_name = "URL")]
     pub(crate) url: Option<String>,
+}
+
+impl Verb for DoctorArgs {
+    const NAME: &'static str = "doctor";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = EngineNeeds {
+            engine: EngineChoice::asked_about(self.url.as_ref()),
+            excludes: Excludes::Nobody,
+            holds: false,
+        };
+        invocation.on_engine(needs, async |address, console| run(&address, console).await)
+    }
 }
 
 /// Checks the health of the engine.

@@ -14,10 +14,11 @@ use crate::console::Console;
 use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session};
+use crate::session::{NoStore, Session, SessionOptions};
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 use crate::view::millis;
 
-/// What `explain` takes.
+/// Show what an engine guarantees, in plain words
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline explain local:")]
 pub(crate) struct ExplainArgs {
@@ -27,17 +28,30 @@ pub(crate) struct ExplainArgs {
     pub(crate) url: Option<String>,
 }
 
+impl Verb for ExplainArgs {
+    const NAME: &'static str = "explain";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = EngineNeeds {
+            engine: EngineChoice::asked_about(self.url.as_ref()),
+            excludes: Excludes::Nobody,
+            holds: false,
+        };
+        invocation.on_engine(needs, async |address, console| run(address, console).await)
+    }
+}
+
 /// Prints what the engine guarantees.
-pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
+async fn run(address: Address, console: &Console) -> Outcome {
+    if let Some(no_store) = NoStore::at(&address)? {
+        let store = StoreState::NotMade(&no_store);
+        return print(&address, &no_store.capabilities, &store, console);
+    }
+    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
+    let session = Session::open(address, options).await?;
     let report = session.local_report()?;
     let store = report.map_or(StoreState::None, |report| StoreState::Made(Box::new(report)));
     print(session.address(), session.capabilities(), &store, console)
-}
-
-/// Prints what the engine guarantees, if its store does not exist yet.
-pub(crate) fn without_store(address: &Address, no_store: &NoStore, console: &Console) -> Outcome {
-    let store = StoreState::NotMade(no_store);
-    print(address, &no_store.capabilities, &store, console)
 }
 
 /// What is known about the store of an engine.

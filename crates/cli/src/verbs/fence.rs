@@ -18,13 +18,14 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 
 /// The variable in which a job of `run` finds its fencing token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
 /// The variable in which a job of `run` finds the lock name.
 const NAME: &str = "HOLDLINE_NAME";
 
-/// What `fence` takes.
+/// Check fencing tokens at a resource, or raise them after a restore
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdline fence check site.mark -- rsync -a build/ www/\n  \
     holdline fence bump --to 2000000")]
@@ -32,6 +33,26 @@ const NAME: &str = "HOLDLINE_NAME";
 pub(crate) struct FenceArgs {
     #[command(subcommand)]
     verb: FenceVerb,
+}
+
+impl Verb for FenceArgs {
+    const NAME: &'static str = "fence";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        match &self.verb {
+            FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
+            FenceVerb::Check(arguments) => arguments.check(&invocation.console),
+            FenceVerb::Bump(bump) => {
+                let needs = SessionNeeds {
+                    read_only: false,
+                    wait: Wait::No,
+                    without_store: WithoutStore::Make,
+                };
+                invocation
+                    .on_session(needs, async |session, console| bump.run(session, console).await)
+            }
+        }
+    }
 }
 
 #[derive(Debug, Subcommand)]
@@ -97,33 +118,17 @@ pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
     text.parse().map_err(|error: TokenError| error.to_string())
 }
 
-impl FenceArgs {
-    /// Returns whether the verb works on an engine, not on a resource.
-    pub(crate) fn needs_engine(&self) -> bool {
-        matches!(self.verb, FenceVerb::Bump(_))
-    }
-}
-
-/// Carries out a verb that works on a resource.
-pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
-    match &arguments.verb {
-        FenceVerb::Seal(SealArgs { mark }) => {
-            let shown = mark.shown()?;
-            let proof = shown.exclusive("seal")?;
-            mark.open()?.seal(&proof).map_err(|error| refused(&error))?;
-            shown.print(console)
+impl FenceCheckArgs {
+    fn check(&self, console: &Console) -> Outcome {
+        let FenceCheckArgs { mark, command } = self;
+        if let Some((program, arguments)) = command.split_first() {
+            return Err(become_command(mark, program, arguments));
         }
-        FenceVerb::Check(FenceCheckArgs { mark, command }) => match command.split_first() {
-            None => {
-                let shown = mark.shown()?;
-                // Every holder may check the mark; a shared holder may do nothing else.
-                let proof = Proof::shared(shown.token);
-                mark.open()?.check(&proof).map_err(|error| refused(&error))?;
-                shown.print(console)
-            }
-            Some((program, arguments)) => Err(become_command(mark, program, arguments)),
-        },
-        FenceVerb::Bump(_) => Err(Failure::internal("this verb needs an engine")),
+        let shown = mark.shown()?;
+        // Every holder may check the mark; a shared holder may do nothing else.
+        let proof = Proof::shared(shown.token);
+        mark.open()?.check(&proof).map_err(|error| refused(&error))?;
+        shown.print(console)
     }
 }
 
@@ -149,6 +154,13 @@ fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -
 }
 
 impl MarkArgs {
+    fn seal(&self, console: &Console) -> Outcome {
+        let shown = self.shown()?;
+        let proof = shown.exclusive("seal")?;
+        self.open()?.seal(&proof).map_err(|error| refused(&error))?;
+        shown.print(console)
+    }
+
     fn open(&self) -> Result<FileMark, Failure> {
         let mark = FileMark::at(&self.file).map_err(|error| refused(&error))?;
         Ok(mark.with_lock_wait(self.wait))
@@ -247,18 +259,17 @@ fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
     })
 }
 
-/// Carries out the verb that works on the engine.
-pub(crate) async fn bump(arguments: &FenceArgs, session: &Session, console: &Console) -> Outcome {
-    let FenceVerb::Bump(BumpArgs { to }) = &arguments.verb else {
-        return Err(Failure::internal("this verb needs no engine"));
-    };
-    session.operate(&Operation::RaiseFence { to: *to }, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "above": to }))?;
-    } else {
-        console.info(&format!("all later tokens are larger than {to}"));
+impl BumpArgs {
+    async fn run(&self, session: &Session, console: &Console) -> Outcome {
+        let to = self.to;
+        session.operate(&Operation::RaiseFence { to }, console).await?;
+        if console.is_json() {
+            console.object(&json!({ "above": to }))?;
+        } else {
+            console.info(&format!("all later tokens are larger than {to}"));
+        }
+        Ok(Exit::Success)
     }
-    Ok(Exit::Success)
 }
 
 #[cfg(test)]

@@ -12,8 +12,9 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 
-/// What `freeze` takes.
+/// Let nobody acquire NAME for a while
 #[derive(Debug, Args)]
 #[command(after_help = "The present holder keeps NAME until it releases; then the freeze comes \
     before all waiters.\n\nExample:\n  holdline freeze deploy --for 2h --reason \
@@ -31,12 +32,36 @@ pub(crate) struct FreezeArgs {
     reason: String,
 }
 
-/// What `unfreeze` takes.
+impl Verb for FreezeArgs {
+    const NAME: &'static str = "freeze";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs =
+            SessionNeeds { read_only: false, wait: Wait::No, without_store: WithoutStore::Make };
+        invocation.on_session(needs, async |session, console| freeze(&self, session, console).await)
+    }
+}
+
+/// End a freeze
 #[derive(Debug, Args)]
 pub(crate) struct UnfreezeArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
     name: LockName,
+}
+
+impl Verb for UnfreezeArgs {
+    const NAME: &'static str = "unfreeze";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: false,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| Err(not_frozen(&self.name))),
+        };
+        invocation
+            .on_session(needs, async |session, console| unfreeze(&self, session, console).await)
+    }
 }
 
 /// Freezes the name.
@@ -100,11 +125,6 @@ pub(crate) async fn end(
         OperationReply::NothingThere => Err(not_frozen(name)),
         _ => Ok(()),
     }
-}
-
-/// Reports that there is no freeze to end.
-pub(crate) fn without_store(arguments: &UnfreezeArgs) -> Failure {
-    not_frozen(&arguments.name)
 }
 
 fn not_frozen(name: &LockName) -> Failure {

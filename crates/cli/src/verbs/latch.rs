@@ -13,8 +13,9 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 
-/// The arguments of `latch`.
+/// Set the count-down latch NAME, count it down, wait for zero, or show its count
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a flag it prints the count. A latch that was never set is open: set it \
@@ -39,10 +40,16 @@ pub(crate) struct LatchArgs {
     name: LockName,
 }
 
-impl LatchArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait
+impl Verb for LatchArgs {
+    const NAME: &'static str = "latch";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: false,
+            wait: self.wait.map_or(Wait::No, Wait::AtMost),
+            without_store: WithoutStore::Make,
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
     }
 }
 

@@ -9,18 +9,32 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view;
 
 /// How many names one request lists.
 const PAGE: usize = 500;
 
-/// What `ls` takes.
+/// List the names that are held or waited for
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline ls deploy/")]
 pub(crate) struct LsArgs {
     /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
+}
+
+impl Verb for LsArgs {
+    const NAME: &'static str = "ls";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: true,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| Ok(Exit::Success)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Lists the names page by page, so that a long list is printed as it arrives.

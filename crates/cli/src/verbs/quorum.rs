@@ -8,8 +8,9 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::failure::Outcome;
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 
-/// What `quorum` takes.
+/// Set up, inspect or repair a quorum of Redis servers (redlock://)
 #[derive(Debug, Args)]
 #[command(after_help = "The URL names all servers of the set: redlock://one,two,three.\n\nExit \
     codes: 0 locks are granted, or init has made a set that waits; 69 they are not, 77 refused, 78 \
@@ -19,6 +20,16 @@ use crate::failure::Outcome;
 pub(crate) struct QuorumArgs {
     #[command(subcommand)]
     verb: QuorumVerb,
+}
+
+impl Verb for QuorumArgs {
+    const NAME: &'static str = "quorum";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs =
+            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
+        invocation.on_engine(needs, async |address, console| run(&self, &address, console).await)
+    }
 }
 
 #[derive(Debug, Subcommand)]

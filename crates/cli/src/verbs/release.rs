@@ -10,9 +10,10 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view::millis;
 
-/// What `release` takes.
+/// Release a lease of `acquire`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct ReleaseArgs {
@@ -21,6 +22,19 @@ pub(crate) struct ReleaseArgs {
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
+}
+
+impl Verb for ReleaseArgs {
+    const NAME: &'static str = "release";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: false,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| without_store(&self)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Releases the lease.

@@ -12,9 +12,10 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view::unix_millis;
 
-/// What `renew` takes.
+/// Renew a lease of `acquire`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline renew deploy --lease-id \"$lease_id\" --lease 10m")]
 pub(crate) struct RenewArgs {
@@ -28,6 +29,19 @@ pub(crate) struct RenewArgs {
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(value_parser = duration::lease)]
     lease: Option<Duration>,
+}
+
+impl Verb for RenewArgs {
+    const NAME: &'static str = "renew";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: false,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| without_store(&self)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Renews the lease.

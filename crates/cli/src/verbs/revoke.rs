@@ -24,13 +24,14 @@ use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 
 /// The pause between two checks whether the name is released.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
 /// How long a process may take to be gone after KILL.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// What `revoke` takes.
+/// Take NAME away from its holder
 #[derive(Debug, Args)]
 #[command(
     after_help = "`holdline who NAME` shows the token of the grant. Without --now the holder \
@@ -54,6 +55,19 @@ pub(crate) struct RevokeArgs {
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
     #[arg(default_value = "10s", value_parser = duration::any)]
     grace: Duration,
+}
+
+impl Verb for RevokeArgs {
+    const NAME: &'static str = "revoke";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: false,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|_| Err(not_held(&self))),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Which grant is meant, or which waiter: one of them.

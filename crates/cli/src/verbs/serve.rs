@@ -24,13 +24,14 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
 use crate::session::{of_url, url_failure};
+use crate::verb::{EngineChoice, Invocation, Verb};
 
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
 /// How often the configuration file is compared with what was read.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The arguments of `serve`.
+/// Serve the locks of the engine over HTTP
 #[derive(Debug, Args)]
 #[command(after_help = "The table [server] of the file of --config has tokens, TLS and limits; \
     SIGHUP reads it again. More stores have names: repeat --url as NAME=URL, or list them in \
@@ -51,16 +52,22 @@ pub(crate) struct ServeArgs {
     no_dashboard: bool,
 }
 
+impl Verb for ServeArgs {
+    const NAME: &'static str = "serve";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let address = invocation.address(EngineChoice::DefaultOfSeveral, &invocation.console)?;
+        run(&self, invocation, &address)
+    }
+}
+
 /// Serves until SIGTERM or SIGINT.
-pub(crate) fn run(
-    arguments: &ServeArgs,
-    (urls, file): (&[String], Option<&Path>),
-    address: &Address,
-    console: &Console,
-) -> Outcome {
+fn run(arguments: &ServeArgs, invocation: &Invocation, address: &Address) -> Outcome {
+    let console = &invocation.console;
+    let file = invocation.global.config.as_deref();
     // First, so that a change from now on is noticed.
     let known = content(file);
-    let config = with_stores(config(arguments, file)?, urls)?;
+    let config = with_stores(config(arguments, file)?, &invocation.global.url)?;
     raise_file_limit();
     log_to_stderr(console);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;

@@ -14,6 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
 use crate::outer_locks::OuterLocks;
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view;
 
 /// The shortest and the longest pause between two requests.
@@ -22,7 +23,7 @@ const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 /// How long the last request may take when the wait is over.
 const LAST_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
-/// What `wait` takes.
+/// Wait until NAME is free, without taking it
 #[derive(Debug, Args)]
 #[command(
     after_help = "The name may be taken again before the next command runs: to do something \
@@ -38,10 +39,16 @@ pub(crate) struct WaitVerbArgs {
     wait: Option<Duration>,
 }
 
-impl WaitVerbArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait
+impl Verb for WaitVerbArgs {
+    const NAME: &'static str = "wait";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: true,
+            wait: self.wait.map_or(Wait::ForEver, Wait::AtMost),
+            without_store: WithoutStore::Answer(&|console| without_store(&self, console)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
     }
 }
 

@@ -8,15 +8,29 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
+use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
 use crate::view;
 
-/// What `who` takes.
+/// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline who nightly-backup && echo busy")]
 pub(crate) struct WhoArgs {
     /// The lock name
     #[arg(value_parser = common::name)]
     name: LockName,
+}
+
+impl Verb for WhoArgs {
+    const NAME: &'static str = "who";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = SessionNeeds {
+            read_only: true,
+            wait: Wait::No,
+            without_store: WithoutStore::Answer(&|console| without_store(&self, console)),
+        };
+        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+    }
 }
 
 /// Shows the holders and the queue of the name.

@@ -11,15 +11,29 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 use page::Page;
 
-/// What `demo` takes.
+/// Show what goes wrong with locks that expire, and what fencing tokens do about it
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline demo kleppmann")]
 #[command(subcommand_value_name = "WHAT", subcommand_help_heading = "Demonstrations")]
 pub(crate) struct DemoArgs {
     #[command(subcommand)]
     demo: Demo,
+}
+
+impl Verb for DemoArgs {
+    const NAME: &'static str = "demo";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs = EngineNeeds {
+            engine: EngineChoice::Demonstration,
+            excludes: Excludes::Nobody,
+            holds: false,
+        };
+        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
+    }
 }
 
 #[derive(Debug, Subcommand)]

@@ -5,7 +5,7 @@ use holdline::{Guard, LockOptions};
 use holdline_core::{ErrorKind, LockName};
 
 use super::super::common;
-use super::Run;
+use super::{Run, RunOnly};
 use crate::duration;
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
@@ -23,10 +23,9 @@ pub(crate) struct AnyOfArgs {
 impl Run<'_> {
     /// Acquires the first name that is free, or the first that becomes free.
     pub(super) async fn first_free(&self, options: &LockOptions) -> Result<Guard, Failure> {
-        let names = &self.arguments.any.any_of;
+        let RunOnly { any_of: names, only_try, .. } = &self.plan.run_only;
         let any_of = self.session.client().any_of_with(names, options);
         let any_of = any_of.map_err(|error| named_twice(error.into()))?;
-        let only_try = self.arguments.only_tries();
         let tried =
             tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
         let error = match tried {
@@ -37,7 +36,7 @@ impl Run<'_> {
                 self.session.error(ErrorKind::Unavailable { message })
             }
         };
-        if only_try {
+        if *only_try {
             return Err(self.session.failure(error).await);
         }
         if error.is_contended() {

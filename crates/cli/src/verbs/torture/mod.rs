@@ -29,6 +29,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::url_failure;
 use crate::table::{Align, Table};
+use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
 use crate::view::millis;
 
 /// The hidden verb of a worker.
@@ -36,7 +37,8 @@ const WORKER: &str = "__torture-worker";
 /// The longest run: its history is kept in memory.
 const MAX_SECONDS: u64 = 3_600;
 
-/// What `torture` takes.
+/// Stop, kill and cut off holders on a real store, and check the promises: exit 0 if all were
+/// kept, 1 if not, 2 if the run shows nothing
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 all promises were kept, 1 one was broken and the witnesses \
     say which, 2 the run shows nothing.\n\nFaults: pause-holder, pause, kill; by proxies before \
@@ -72,6 +74,16 @@ pub(crate) struct TortureArgs {
     /// Plant a bug, which the run must find
     #[arg(long, value_name = "BUG", hide = true)]
     plant: Option<Planted>,
+}
+
+impl Verb for TortureArgs {
+    const NAME: &'static str = "torture";
+
+    fn start(self, invocation: &Invocation) -> Outcome {
+        let needs =
+            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Nobody, holds: false };
+        invocation.on_engine(needs, async |address, console| run(&self, &address, console).await)
+    }
 }
 
 /// A planted bug, as an argument.

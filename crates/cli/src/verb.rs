@@ -1,0 +1,251 @@
+//! What a verb is, and what the program does for it.
+//!
+//! A verb describes itself in its own file: [`Verb`] has its name, its arguments with their help,
+//! and [`Verb::start`], which says what it needs and what runs. Invariant V1: no answer has a
+//! default, so that the compiler asks each new verb for all of them. The list of all verbs is
+//! [`crate::verbs::VERBS`].
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::ArgMatches;
+
+use crate::config::{self, Address, Source, UrlSources};
+use crate::console::Console;
+use crate::descriptors;
+use crate::failure::{Failure, Outcome};
+use crate::global::Global;
+#[cfg(any(feature = "server", feature = "top"))]
+use crate::named_urls;
+use crate::session::{NoStore, Session, SessionOptions};
+
+/// How long a request that is still in flight at the end may take.
+const LAST_ANSWER: Duration = Duration::from_secs(1);
+
+/// A verb: its arguments, whose comment is its help.
+pub(crate) trait Verb: clap::Args + 'static {
+    /// Its name on the command line.
+    const NAME: &'static str;
+
+    /// Carries it out.
+    fn start(self, invocation: &Invocation) -> Outcome;
+}
+
+/// A verb that was read from the command line, ready to be carried out.
+pub(crate) type Start = Box<dyn FnOnce(&Invocation) -> Outcome>;
+
+/// A verb in the list of all verbs.
+pub(crate) struct Entry {
+    pub(crate) name: &'static str,
+    /// Adds its arguments and its help to a command.
+    pub(crate) define: fn(clap::Command) -> clap::Command,
+    /// Reads its arguments.
+    pub(crate) read: fn(&mut ArgMatches) -> Result<Start, clap::Error>,
+}
+
+impl Entry {
+    pub(crate) const fn of<V: Verb>() -> Entry {
+        Entry { name: V::NAME, define: V::augment_args, read: read::<V> }
+    }
+}
+
+fn read<V: Verb>(matches: &mut ArgMatches) -> Result<Start, clap::Error> {
+    let verb = V::from_arg_matches_mut(matches)?;
+    Ok(Box::new(move |invocation| verb.start(invocation)))
+}
+
+/// One call of the program.
+pub(crate) struct Invocation {
+    /// The arguments of every verb.
+    pub(crate) global: Global,
+    /// The whole command line, as it was typed.
+    pub(crate) words: Vec<OsString>,
+    /// The definition of the whole command line.
+    pub(crate) command: fn() -> clap::Command,
+    pub(crate) console: Console,
+}
+
+/// What a verb needs of an engine.
+pub(crate) struct EngineNeeds<'a> {
+    pub(crate) engine: EngineChoice<'a>,
+    pub(crate) excludes: Excludes,
+    /// It holds a name: a message that would block must not delay the end of its job.
+    pub(crate) holds: bool,
+}
+
+/// Which engine a verb works on.
+#[derive(Clone, Copy)]
+pub(crate) enum EngineChoice<'a> {
+    /// The one that the command line, the environment or a file names.
+    Used,
+    /// The same for a demonstration, which nobody relies on: a server is never required.
+    Demonstration,
+    /// Only asked about, and named by the verb's own argument: a server is never required.
+    AskedAbout(&'a str),
+    /// Several may be named: the default one.
+    #[cfg(any(feature = "server", feature = "top"))]
+    DefaultOfSeveral,
+}
+
+impl EngineChoice<'_> {
+    /// The engine that a verb is asked about, or else the one that the other verbs would use.
+    pub(crate) fn asked_about(url: Option<&String>) -> EngineChoice<'_> {
+        url.map_or(EngineChoice::Used, |url| EngineChoice::AskedAbout(url))
+    }
+}
+
+/// Whom the locks of a verb must exclude. It warns of an engine that does not.
+pub(crate) enum Excludes {
+    /// Nobody: it holds nothing that others rely on.
+    Nobody,
+    /// Other processes.
+    Processes,
+    /// Processes on other machines, because of this flag or verb.
+    Machines(&'static str),
+}
+
+/// What a verb needs that works on one open session.
+pub(crate) struct SessionNeeds<'a> {
+    /// It changes nothing, not even the membership of a quorum.
+    pub(crate) read_only: bool,
+    pub(crate) wait: Wait,
+    pub(crate) without_store: WithoutStore<'a>,
+}
+
+/// How long a verb waits, including the connection.
+pub(crate) enum Wait {
+    No,
+    AtMost(Duration),
+    ForEver,
+}
+
+/// What a verb does if the local store does not exist yet.
+pub(crate) enum WithoutStore<'a> {
+    /// It makes the store.
+    Make,
+    /// It makes none, and this is its outcome.
+    Answer(&'a dyn Fn(&Console) -> Outcome),
+}
+
+impl Invocation {
+    /// Runs a verb on the address of its engine.
+    pub(crate) fn on_engine(
+        &self,
+        needs: EngineNeeds<'_>,
+        run: impl AsyncFnOnce(Address, &Console) -> Outcome,
+    ) -> Outcome {
+        let EngineNeeds { engine, excludes, holds } = needs;
+        let console = &if holds { self.console.non_blocking() } else { self.console };
+        let address = self.address(engine, console)?;
+        excludes.warn(&address, console);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+        let outcome = runtime.block_on(Box::pin(run(address, console)));
+        // A store that does not answer must not delay the exit: requests that wait for it are
+        // abandoned, as if this process were killed.
+        runtime.shutdown_timeout(LAST_ANSWER);
+        outcome
+    }
+
+    /// Runs a verb on an open session.
+    pub(crate) fn on_session(
+        &self,
+        needs: SessionNeeds<'_>,
+        run: impl AsyncFnOnce(&Session, &Console) -> Outcome,
+    ) -> Outcome {
+        let SessionNeeds { read_only, wait, without_store } = needs;
+        let of_engine =
+            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
+        self.on_engine(of_engine, async |address, console| {
+            if let WithoutStore::Answer(answer) = without_store
+                && let Some(no_store) = NoStore::at(&address)?
+            {
+                return no_store.answered(answer(console), console);
+            }
+            let options = SessionOptions {
+                wait: wait.limit(),
+                progress: wait.is_allowed().then_some(console),
+                read_only,
+                ..SessionOptions::default()
+            };
+            let session = Session::open(address, options).await?;
+            let outcome = run(&session, console).await;
+            session.flush().await;
+            outcome
+        })
+    }
+
+    /// Returns the address of the engine, and checks that this process can open one.
+    pub(crate) fn address(
+        &self,
+        engine: EngineChoice<'_>,
+        console: &Console,
+    ) -> Result<Address, Failure> {
+        let sources = UrlSources {
+            url_flag: self.url_flag(engine)?,
+            file_flag: self.global.config.clone(),
+            url_variable: std::env::var_os("HOLDLINE_URL"),
+            file_variable: std::env::var_os("HOLDLINE_CONFIG"),
+            require_flag: self.global.require_server,
+            require_variable: std::env::var_os("HOLDLINE_REQUIRE_SERVER"),
+        };
+        let address = match engine {
+            EngineChoice::AskedAbout(_) | EngineChoice::Demonstration => {
+                config::address_to_ask_about(&sources)?
+            }
+            EngineChoice::Used => config::address(&sources)?,
+            #[cfg(any(feature = "server", feature = "top"))]
+            EngineChoice::DefaultOfSeveral => config::address(&sources)?,
+        };
+        let url = holdline::redact_url(&address.url);
+        console.detail(&format!("engine {url}, {}", address.source));
+        descriptors::check().map_err(|(message, fix)| Failure::internal(message).fix(fix))?;
+        Ok(address)
+    }
+
+    fn url_flag(&self, engine: EngineChoice<'_>) -> Result<Option<String>, Failure> {
+        let urls = &self.global.url;
+        match engine {
+            EngineChoice::AskedAbout(url) if urls.is_empty() => Ok(Some(url.to_owned())),
+            EngineChoice::AskedAbout(_) => {
+                let message = "--url: the engine is given twice";
+                Err(Failure::usage(message).fix("give the URL once, with or without --url"))
+            }
+            #[cfg(any(feature = "server", feature = "top"))]
+            EngineChoice::DefaultOfSeveral => Ok(named_urls::default_url(urls)),
+            EngineChoice::Used | EngineChoice::Demonstration if urls.len() > 1 => {
+                let message = "--url: only `serve` and `top` have more than one engine";
+                Err(Failure::usage(message).fix("give --url once"))
+            }
+            EngineChoice::Used | EngineChoice::Demonstration => Ok(urls.first().cloned()),
+        }
+    }
+}
+
+impl Excludes {
+    fn warn(&self, address: &Address, console: &Console) {
+        if address.url.starts_with("memory:") && !matches!(self, Excludes::Nobody) {
+            console.warn("memory: exists in this one process only: it excludes no other process");
+        }
+        if let Excludes::Machines(what) = self
+            && address.source == Source::Default
+        {
+            console.warn(&format!(
+                "{what}: no URL is set, so other machines and users do not count; name a server \
+                 (HOLDLINE_URL), or write --url local: if this is meant"
+            ));
+        }
+    }
+}
+
+impl Wait {
+    fn is_allowed(&self) -> bool {
+        !matches!(self, Wait::No)
+    }
+
+    fn limit(&self) -> Option<Duration> {
+        match self {
+            Wait::AtMost(limit) => Some(*limit),
+            Wait::No | Wait::ForEver => None,
+        }
+    }
+}

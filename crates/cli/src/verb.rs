@@ -65,14 +65,6 @@ pub(crate) struct Invocation {
     pub(crate) console: Console,
 }
 
-/// What a verb needs of an engine.
-pub(crate) struct EngineNeeds<'a> {
-    pub(crate) engine: EngineChoice<'a>,
-    pub(crate) excludes: Excludes,
-    /// It holds a name: a message that would block must not delay the end of its job.
-    pub(crate) holds: bool,
-}
-
 /// Which engine a verb works on.
 #[derive(Clone, Copy)]
 pub(crate) enum EngineChoice<'a> {
@@ -87,91 +79,95 @@ pub(crate) enum EngineChoice<'a> {
     DefaultOfSeveral,
 }
 
-impl EngineChoice<'_> {
-    /// The engine that a verb is asked about, or else the one that the other verbs would use.
-    pub(crate) fn asked_about(url: Option<&String>) -> EngineChoice<'_> {
-        url.map_or(EngineChoice::Used, |url| EngineChoice::AskedAbout(url))
-    }
+/// What others rely on while a verb works.
+pub(crate) enum AtStake {
+    /// Nothing.
+    Nothing,
+    /// The names of the engine: it warns of one that excludes no other process.
+    Names,
+    /// A name that it holds. A message that would block must not delay the end of its job.
+    Hold,
+    /// The same, and this flag or verb excludes other machines too: it warns if no URL is set.
+    HoldAmongMachines(&'static str),
 }
 
-/// Whom the locks of a verb must exclude. It warns of an engine that does not.
-pub(crate) enum Excludes {
-    /// Nobody: it holds nothing that others rely on.
-    Nobody,
-    /// Other processes.
-    Processes,
-    /// Processes on other machines, because of this flag or verb.
-    Machines(&'static str),
-}
-
-/// What a verb needs that works on one open session.
-pub(crate) struct SessionNeeds<'a> {
-    /// It changes nothing, not even the membership of a quorum.
-    pub(crate) read_only: bool,
-    pub(crate) wait: Wait,
-    pub(crate) without_store: WithoutStore<'a>,
-}
-
-/// How long a verb waits, including the connection.
-pub(crate) enum Wait {
-    No,
-    AtMost(Duration),
-    ForEver,
-}
-
-/// What a verb does if the local store does not exist yet.
-pub(crate) enum WithoutStore<'a> {
-    /// It makes the store.
-    Make,
-    /// It makes none, and this is its outcome.
-    Answer(&'a dyn Fn(&Console) -> Outcome),
+/// What a verb of type `V` does with the store of its engine.
+pub(crate) enum StoreUse<V> {
+    /// It changes nothing, not even the membership of a quorum. This is its outcome if the local
+    /// store does not exist yet: it must not make one.
+    Reads(fn(&V, &Console) -> Outcome),
+    /// It changes what is there. It makes no store either.
+    Changes(fn(&V, &Console) -> Outcome),
+    /// It makes the local store if that does not exist yet.
+    Makes,
 }
 
 impl Invocation {
-    /// Runs a verb on the address of its engine.
-    pub(crate) fn on_engine(
+    /// Runs a verb, or what it plans, on the address of its engine.
+    pub(crate) fn on_engine<V>(
         &self,
-        needs: EngineNeeds<'_>,
-        run: impl AsyncFnOnce(Address, &Console) -> Outcome,
+        verb: &V,
+        engine: EngineChoice<'_>,
+        at_stake: AtStake,
+        run: impl AsyncFnOnce(&V, Address, &Console) -> Outcome,
     ) -> Outcome {
-        let EngineNeeds { engine, excludes, holds } = needs;
-        let console = &if holds { self.console.non_blocking() } else { self.console };
+        let console = &match at_stake {
+            AtStake::Hold | AtStake::HoldAmongMachines(_) => self.console.non_blocking(),
+            AtStake::Nothing | AtStake::Names => self.console,
+        };
         let address = self.address(engine, console)?;
-        excludes.warn(&address, console);
+        if address.url.starts_with("memory:") && !matches!(at_stake, AtStake::Nothing) {
+            console.warn("memory: exists in this one process only: it excludes no other process");
+        }
+        if let (AtStake::HoldAmongMachines(what), Source::Default) = (at_stake, &address.source) {
+            console.warn(&format!(
+                "{what}: no URL is set, so other machines and users do not count; name a server \
+                 (HOLDLINE_URL), or write --url local: if this is meant"
+            ));
+        }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let outcome = runtime.block_on(Box::pin(run(address, console)));
+        let outcome = runtime.block_on(Box::pin(run(verb, address, console)));
         // A store that does not answer must not delay the exit: requests that wait for it are
         // abandoned, as if this process were killed.
         runtime.shutdown_timeout(LAST_ANSWER);
         outcome
     }
 
-    /// Runs a verb on an open session.
-    pub(crate) fn on_session(
+    /// Runs a verb on an open session, and does not wait for a store that cannot be reached.
+    pub(crate) fn on_session<V>(
         &self,
-        needs: SessionNeeds<'_>,
-        run: impl AsyncFnOnce(&Session, &Console) -> Outcome,
+        verb: &V,
+        store: StoreUse<V>,
+        run: impl AsyncFnOnce(&V, &Session, &Console) -> Outcome,
     ) -> Outcome {
-        let SessionNeeds { read_only, wait, without_store } = needs;
-        let of_engine =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
-        self.on_engine(of_engine, async |address, console| {
-            if let WithoutStore::Answer(answer) = without_store
+        self.on_session_with(SessionOptions::default(), verb, store, run)
+    }
+
+    /// Runs a verb on a session that is opened with these options.
+    pub(crate) fn on_session_with<V>(
+        &self,
+        options: SessionOptions<'_>,
+        verb: &V,
+        store: StoreUse<V>,
+        run: impl AsyncFnOnce(&V, &Session, &Console) -> Outcome,
+    ) -> Outcome {
+        let read_only = matches!(store, StoreUse::Reads(_));
+        let without_store = match store {
+            StoreUse::Reads(answer) | StoreUse::Changes(answer) => Some(answer),
+            StoreUse::Makes => None,
+        };
+        let run = async |verb: &V, address: Address, console: &Console| {
+            if let Some(answer) = without_store
                 && let Some(no_store) = NoStore::at(&address)?
             {
-                return no_store.answered(answer(console), console);
+                return no_store.answered(answer(verb, console), console);
             }
-            let options = SessionOptions {
-                wait: wait.limit(),
-                progress: wait.is_allowed().then_some(console),
-                read_only,
-                ..SessionOptions::default()
-            };
-            let session = Session::open(address, options).await?;
-            let outcome = run(&session, console).await;
+            let session = Session::open(address, SessionOptions { read_only, ..options }).await?;
+            let outcome = run(verb, &session, console).await;
             session.flush().await;
             outcome
-        })
+        };
+        self.on_engine(verb, EngineChoice::Used, AtStake::Names, run)
     }
 
     /// Returns the address of the engine, and checks that this process can open one.
@@ -190,12 +186,10 @@ impl Invocation {
         };
         let address = match engine {
             EngineChoice::AskedAbout(_) | EngineChoice::Demonstration => {
-                config::address_to_ask_about(&sources)?
+                config::address_to_ask_about(&sources)
             }
-            EngineChoice::Used => config::address(&sources)?,
-            #[cfg(any(feature = "server", feature = "top"))]
-            EngineChoice::DefaultOfSeveral => config::address(&sources)?,
-        };
+            _ => config::address(&sources),
+        }?;
         let url = holdline::redact_url(&address.url);
         console.detail(&format!("engine {url}, {}", address.source));
         descriptors::check().map_err(|(message, fix)| Failure::internal(message).fix(fix))?;
@@ -217,35 +211,6 @@ impl Invocation {
                 Err(Failure::usage(message).fix("give --url once"))
             }
             EngineChoice::Used | EngineChoice::Demonstration => Ok(urls.first().cloned()),
-        }
-    }
-}
-
-impl Excludes {
-    fn warn(&self, address: &Address, console: &Console) {
-        if address.url.starts_with("memory:") && !matches!(self, Excludes::Nobody) {
-            console.warn("memory: exists in this one process only: it excludes no other process");
-        }
-        if let Excludes::Machines(what) = self
-            && address.source == Source::Default
-        {
-            console.warn(&format!(
-                "{what}: no URL is set, so other machines and users do not count; name a server \
-                 (HOLDLINE_URL), or write --url local: if this is meant"
-            ));
-        }
-    }
-}
-
-impl Wait {
-    fn is_allowed(&self) -> bool {
-        !matches!(self, Wait::No)
-    }
-
-    fn limit(&self) -> Option<Duration> {
-        match self {
-            Wait::AtMost(limit) => Some(*limit),
-            Wait::No | Wait::ForEver => None,
         }
     }
 }

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
 use crate::session::{Session, SessionOptions};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use crate::view::unix_millis;
 
 /// Acquire NAME for a while without a process that holds it, and print the lease
@@ -51,9 +51,7 @@ impl Verb for AcquireArgs {
     const NAME: &'static str = "acquire";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: true };
-        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
+        invocation.on_engine(&self, EngineChoice::Used, AtStake::Hold, run)
     }
 }
 

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view;
 
 /// Show what operators did: who, from where, when and why
@@ -45,12 +45,7 @@ impl Verb for AuditArgs {
     const NAME: &'static str = "audit";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: true,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| Ok(Exit::Success)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
     }
 }
 

@@ -7,9 +7,9 @@ use serde_json::json;
 use super::common::{self, LeaseIdArgs};
 use crate::console::Console;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view::millis;
 
 /// Check whether a lease of `acquire` is still held: exit 0 if so, 79 if not
@@ -30,12 +30,7 @@ impl Verb for CheckArgs {
     const NAME: &'static str = "check";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: true,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| without_store(&self)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Reads(without_store), run)
     }
 }
 
@@ -51,7 +46,7 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
         _ => (false, None),
     };
     if !held {
-        return Err(not_held(name));
+        return Err(common::not_held(name));
     }
     if console.is_json() {
         let left = left.map(millis);
@@ -61,11 +56,7 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &CheckArgs) -> Outcome {
+fn without_store(arguments: &CheckArgs, _: &Console) -> Outcome {
     arguments.lease_id.required()?;
-    Err(not_held(&arguments.name))
-}
-
-fn not_held(name: &LockName) -> Failure {
-    Failure::lost(format_args!("{name}: not held by this lease"))
+    Err(common::not_held(&arguments.name))
 }

@@ -14,6 +14,7 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::outer_locks::OuterLocks;
 use crate::session::{Session, TRY_LIMIT};
+use crate::verb::EngineChoice;
 
 /// The variable that holds a lease id, so that it need not appear in the list of processes.
 pub(crate) const LEASE_ID: &str = "HOLDLINE_LEASE_ID";
@@ -130,6 +131,22 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The engine that a verb is asked about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AskedEngineArgs {
+    /// The engine [default: the engine that the other verbs would use]
+    // Its id must not be that of `--url`, which clap would hide.
+    #[arg(id = "ENGINE", value_name = "URL")]
+    url: Option<String>,
+}
+
+impl AskedEngineArgs {
+    /// Returns the choice of the engine.
+    pub(crate) fn choice(&self) -> EngineChoice<'_> {
+        self.url.as_deref().map_or(EngineChoice::Used, EngineChoice::AskedAbout)
+    }
+}
+
 /// Which lease is meant.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LeaseIdArgs {
@@ -171,6 +188,11 @@ impl LeaseIdArgs {
                 .fix(format_args!("give the id that `acquire` printed, or set {LEASE_ID}"))
         })
     }
+}
+
+/// Reports that a lease does not hold the name.
+pub(crate) fn not_held(name: &LockName) -> Failure {
+    Failure::lost(format_args!("{name}: not held by this lease"))
 }
 
 /// Which names `watch` and `top` list, and how often.

@@ -6,39 +6,33 @@ use clap::Args;
 use holdline_core::{Checkup, Escaped, Finding, Health};
 use serde_json::{Value, json};
 
+use super::common::AskedEngineArgs;
 use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::of_url;
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, Invocation, Verb};
 
 /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 no problem, 1 a warning, 2 an error.\n\nExample:\n  \
                         holdline doctor local:")]
 pub(crate) struct DoctorArgs {
-    /// The engine [default: the engine that the other verbs would use]
-    // Its id must not be that of `--url`, which clap would hide.
-    #[arg(id = "ENGINE", value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    engine: AskedEngineArgs,
 }
 
 impl Verb for DoctorArgs {
     const NAME: &'static str = "doctor";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = EngineNeeds {
-            engine: EngineChoice::asked_about(self.url.as_ref()),
-            excludes: Excludes::Nobody,
-            holds: false,
-        };
-        invocation.on_engine(needs, async |address, console| run(&address, console).await)
+        invocation.on_engine(&self, self.engine.choice(), AtStake::Nothing, run)
     }
 }
 
 /// Checks the health of the engine.
-pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
+async fn run(_: &DoctorArgs, address: Address, console: &Console) -> Outcome {
     let checkup = holdline::health::checkup(&address.url).await;
     let checkup = checkup.map_err(|error| of_url(error, &address.url))?;
     let url = holdline::redact_url(&address.url);

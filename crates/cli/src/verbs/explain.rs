@@ -9,40 +9,34 @@ use holdline_core::{AuditTrail, Capabilities, Escaped};
 use holdline_local::LocalReport;
 use serde_json::{Value, json};
 
+use super::common::AskedEngineArgs;
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session, SessionOptions};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, Invocation, Verb};
 use crate::view::millis;
 
 /// Show what an engine guarantees, in plain words
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline explain local:")]
 pub(crate) struct ExplainArgs {
-    /// The engine [default: the engine that the other verbs would use]
-    // Its id must not be that of `--url`, which clap would hide.
-    #[arg(id = "ENGINE", value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    engine: AskedEngineArgs,
 }
 
 impl Verb for ExplainArgs {
     const NAME: &'static str = "explain";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = EngineNeeds {
-            engine: EngineChoice::asked_about(self.url.as_ref()),
-            excludes: Excludes::Nobody,
-            holds: false,
-        };
-        invocation.on_engine(needs, async |address, console| run(address, console).await)
+        invocation.on_engine(&self, self.engine.choice(), AtStake::Nothing, run)
     }
 }
 
 /// Prints what the engine guarantees.
-async fn run(address: Address, console: &Console) -> Outcome {
+async fn run(_: &ExplainArgs, address: Address, console: &Console) -> Outcome {
     if let Some(no_store) = NoStore::at(&address)? {
         let store = StoreState::NotMade(&no_store);
         return print(&address, &no_store.capabilities, &store, console);

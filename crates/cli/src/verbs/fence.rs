@@ -18,7 +18,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 
 /// The variable in which a job of `run` finds its fencing token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
@@ -42,15 +42,7 @@ impl Verb for FenceArgs {
         match &self.verb {
             FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
             FenceVerb::Check(arguments) => arguments.check(&invocation.console),
-            FenceVerb::Bump(bump) => {
-                let needs = SessionNeeds {
-                    read_only: false,
-                    wait: Wait::No,
-                    without_store: WithoutStore::Make,
-                };
-                invocation
-                    .on_session(needs, async |session, console| bump.run(session, console).await)
-            }
+            FenceVerb::Bump(bump) => invocation.on_session(bump, StoreUse::Makes, BumpArgs::run),
         }
     }
 }

@@ -12,7 +12,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 
 /// Let nobody acquire NAME for a while
 #[derive(Debug, Args)]
@@ -36,9 +36,7 @@ impl Verb for FreezeArgs {
     const NAME: &'static str = "freeze";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            SessionNeeds { read_only: false, wait: Wait::No, without_store: WithoutStore::Make };
-        invocation.on_session(needs, async |session, console| freeze(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Makes, freeze)
     }
 }
 
@@ -54,13 +52,8 @@ impl Verb for UnfreezeArgs {
     const NAME: &'static str = "unfreeze";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: false,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| Err(not_frozen(&self.name))),
-        };
-        invocation
-            .on_session(needs, async |session, console| unfreeze(&self, session, console).await)
+        let not_frozen = |verb: &UnfreezeArgs, _: &Console| Err(not_frozen(&verb.name));
+        invocation.on_session(&self, StoreUse::Changes(not_frozen), unfreeze)
     }
 }
 

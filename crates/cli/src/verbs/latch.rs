@@ -12,8 +12,8 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::session::{Session, SessionOptions};
+use crate::verb::{Invocation, StoreUse, Verb};
 
 /// Set the count-down latch NAME, count it down, wait for zero, or show its count
 #[derive(Debug, Args)]
@@ -44,12 +44,9 @@ impl Verb for LatchArgs {
     const NAME: &'static str = "latch";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: false,
-            wait: self.wait.map_or(Wait::No, Wait::AtMost),
-            without_store: WithoutStore::Make,
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        let progress = self.wait.map(|_| &invocation.console);
+        let options = SessionOptions { wait: self.wait, progress, ..SessionOptions::default() };
+        invocation.on_session_with(options, &self, StoreUse::Makes, run)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::failure::Outcome;
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 
 /// Set up, inspect or repair a quorum of Redis servers (redlock://)
 #[derive(Debug, Args)]
@@ -26,9 +26,7 @@ impl Verb for QuorumArgs {
     const NAME: &'static str = "quorum";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
-        invocation.on_engine(needs, async |address, console| run(&self, &address, console).await)
+        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
     }
 }
 
@@ -78,9 +76,9 @@ struct InitArgs {
 }
 
 /// Carries out a verb on the set.
-pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Console) -> Outcome {
+async fn run(arguments: &QuorumArgs, address: Address, console: &Console) -> Outcome {
     #[cfg(feature = "redis")]
-    return set::run(&arguments.verb, address, console).await;
+    return set::run(&arguments.verb, &address, console).await;
     #[cfg(not(feature = "redis"))]
     {
         let _ = (&arguments.verb, address, console);

@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view::millis;
 
 /// Release a lease of `acquire`
@@ -28,12 +28,7 @@ impl Verb for ReleaseArgs {
     const NAME: &'static str = "release";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: false,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| without_store(&self)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Changes(without_store), run)
     }
 }
 
@@ -71,7 +66,7 @@ fn unconfirmed(error: LockError) -> Failure {
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &ReleaseArgs) -> Outcome {
+fn without_store(arguments: &ReleaseArgs, _: &Console) -> Outcome {
     arguments.lease_id.of_acquire("releases")?;
-    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
+    Err(common::not_held(&arguments.name))
 }

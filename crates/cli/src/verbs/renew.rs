@@ -12,7 +12,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view::unix_millis;
 
 /// Renew a lease of `acquire`
@@ -35,12 +35,7 @@ impl Verb for RenewArgs {
     const NAME: &'static str = "renew";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: false,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| without_store(&self)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Changes(without_store), run)
     }
 }
 
@@ -86,7 +81,7 @@ async fn own_length(
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &RenewArgs) -> Outcome {
+fn without_store(arguments: &RenewArgs, _: &Console) -> Outcome {
     arguments.lease_id.of_acquire("renews")?;
-    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
+    Err(common::not_held(&arguments.name))
 }

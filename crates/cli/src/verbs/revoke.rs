@@ -24,7 +24,7 @@ use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 
 /// The pause between two checks whether the name is released.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
@@ -61,12 +61,7 @@ impl Verb for RevokeArgs {
     const NAME: &'static str = "revoke";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: false,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|_| Err(not_held(&self))),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
     }
 }
 

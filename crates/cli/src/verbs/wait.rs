@@ -13,8 +13,8 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::session::{Session, SessionOptions};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view;
 
 /// The shortest and the longest pause between two requests.
@@ -43,12 +43,9 @@ impl Verb for WaitVerbArgs {
     const NAME: &'static str = "wait";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: true,
-            wait: self.wait.map_or(Wait::ForEver, Wait::AtMost),
-            without_store: WithoutStore::Answer(&|console| without_store(&self, console)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        let progress = Some(&invocation.console);
+        let options = SessionOptions { wait: self.wait, progress, ..SessionOptions::default() };
+        invocation.on_session_with(options, &self, StoreUse::Reads(without_store), run)
     }
 }
 

@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use crate::view;
 
 /// How often to check whether the reader has gone.
@@ -43,9 +43,7 @@ impl Verb for WatchArgs {
     const NAME: &'static str = "watch";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
-        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
+        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
     }
 }
 

@@ -8,7 +8,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
-use crate::verb::{Invocation, SessionNeeds, Verb, Wait, WithoutStore};
+use crate::verb::{Invocation, StoreUse, Verb};
 use crate::view;
 
 /// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
@@ -24,12 +24,7 @@ impl Verb for WhoArgs {
     const NAME: &'static str = "who";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = SessionNeeds {
-            read_only: true,
-            wait: Wait::No,
-            without_store: WithoutStore::Answer(&|console| without_store(&self, console)),
-        };
-        invocation.on_session(needs, async |session, console| run(&self, session, console).await)
+        invocation.on_session(&self, StoreUse::Reads(without_store), run)
     }
 }
 

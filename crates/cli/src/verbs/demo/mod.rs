@@ -11,7 +11,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use page::Page;
 
 /// Show what goes wrong with locks that expire, and what fencing tokens do about it
@@ -27,12 +27,7 @@ impl Verb for DemoArgs {
     const NAME: &'static str = "demo";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs = EngineNeeds {
-            engine: EngineChoice::Demonstration,
-            excludes: Excludes::Nobody,
-            holds: false,
-        };
-        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
+        invocation.on_engine(&self, EngineChoice::Demonstration, AtStake::Nothing, run)
     }
 }
 

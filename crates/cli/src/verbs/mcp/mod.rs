@@ -28,7 +28,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{self, Session, SessionOptions};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use repository::Repository;
 use server::Server;
 
@@ -59,9 +59,7 @@ impl Verb for McpArgs {
     const NAME: &'static str = "mcp";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Processes, holds: false };
-        invocation.on_engine(needs, async |address, console| run(&self, address, console).await)
+        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
     }
 }
 

@@ -16,7 +16,7 @@ use super::supervise::OnLost;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 
 /// What the flags of `run` or `elect` come to: what is held, and what runs meanwhile.
 pub(super) struct RunPlan {
@@ -143,13 +143,11 @@ impl Verb for RunArgs {
 
     fn start(mut self, invocation: &Invocation) -> Outcome {
         self.check_dashes(&invocation.words)?;
-        let excludes = match self.slot.once_per {
-            Some(_) => Excludes::Machines("--once-per"),
-            None => Excludes::Processes,
+        let at_stake = match self.slot.once_per {
+            Some(_) => AtStake::HoldAmongMachines("--once-per"),
+            None => AtStake::Hold,
         };
-        let needs = EngineNeeds { engine: EngineChoice::Used, excludes, holds: true };
-        let plan = self.plan();
-        invocation.on_engine(needs, async |address, console| run(&plan, address, console).await)
+        invocation.on_engine(&self.plan(), EngineChoice::Used, at_stake, run)
     }
 }
 

@@ -26,7 +26,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::{NoStore, Session, SessionOptions};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
 
@@ -89,14 +89,11 @@ impl Verb for ElectArgs {
         if !self.observe {
             check_dashes("elect", &self.name, &mut self.command, &invocation.words)?;
         }
-        let excludes = Excludes::Machines("elect");
-        let needs = EngineNeeds { engine: EngineChoice::Used, excludes, holds: true };
-        invocation.on_engine(needs, async |address, console| {
-            if self.observe {
-                return observe(&self.name, address, console).await;
-            }
-            self.campaigns().run(address, console).await
-        })
+        let at_stake = AtStake::HoldAmongMachines("elect");
+        if self.observe {
+            return invocation.on_engine(&self.name, EngineChoice::Used, at_stake, observe);
+        }
+        invocation.on_engine(&self.campaigns(), EngineChoice::Used, at_stake, Campaigns::run)
     }
 }
 

@@ -29,7 +29,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::url_failure;
 use crate::table::{Align, Table};
-use crate::verb::{EngineChoice, EngineNeeds, Excludes, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
 use crate::view::millis;
 
 /// The hidden verb of a worker.
@@ -80,9 +80,7 @@ impl Verb for TortureArgs {
     const NAME: &'static str = "torture";
 
     fn start(self, invocation: &Invocation) -> Outcome {
-        let needs =
-            EngineNeeds { engine: EngineChoice::Used, excludes: Excludes::Nobody, holds: false };
-        invocation.on_engine(needs, async |address, console| run(&self, &address, console).await)
+        invocation.on_engine(&self, EngineChoice::Used, AtStake::Nothing, run)
     }
 }
 
@@ -122,13 +120,13 @@ pub(crate) fn hidden_verb() -> Option<ExitCode> {
 }
 
 /// Injects faults, and reports the result.
-pub(crate) async fn run(arguments: &TortureArgs, address: &Address, console: &Console) -> Outcome {
+async fn run(arguments: &TortureArgs, address: Address, console: &Console) -> Outcome {
     if address.url.starts_with("memory:") {
         let message = "memory: is the memory of one process: workers would share nothing";
         return Err(Failure::config(message).fix("name an engine that other processes reach"));
     }
-    let nemesis = nemesis(arguments, address)?;
-    let plan = plan(arguments, address, nemesis.as_ref())?;
+    let nemesis = nemesis(arguments, &address)?;
+    let plan = plan(arguments, &address, nemesis.as_ref())?;
     let history = arguments.history.as_deref().map(create).transpose()?;
     let lasting = duration::written(plan.lasting);
     console

@@ -13,7 +13,7 @@ use crate::global::Global;
 use crate::holder::cut;
 use crate::session::install;
 use crate::verb::Start;
-use crate::verbs::VERBS;
+use crate::verbs;
 
 /// The longest part of a wrong argument that is shown, in bytes; names have at most 512.
 const MAX_TYPED: usize = 600;
@@ -53,8 +53,8 @@ fn read(matches: &mut ArgMatches) -> Result<Cli, clap::Error> {
     let global = Global::from_arg_matches_mut(matches)?;
     let missing = || clap::Error::new(ErrorKind::MissingSubcommand);
     let (name, mut arguments) = matches.remove_subcommand().ok_or_else(missing)?;
-    let entry = VERBS.iter().find(|entry| entry.name == name).ok_or_else(missing)?;
-    Ok(Cli { global, start: (entry.read)(&mut arguments)? })
+    let verb = verbs::all().into_iter().find(|verb| verb.name == name).ok_or_else(missing)?;
+    Ok(Cli { global, start: (verb.read)(&mut arguments)? })
 }
 
 fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
@@ -137,7 +137,8 @@ pub(crate) fn command() -> clap::Command {
 }
 
 fn without_times() -> clap::Command {
-    let verbs = VERBS.iter().map(|entry| (entry.define)(clap::Command::new(entry.name)));
+    let verbs = verbs::all().into_iter();
+    let verbs = verbs.map(|verb| (verb.define)(clap::Command::new(verb.name)));
     Global::command().subcommand_required(true).subcommands(verbs)
 }
 

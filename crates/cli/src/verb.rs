@@ -1,14 +1,13 @@
 //! What a verb is, and what the program does for it.
 //!
-//! A verb describes itself in its own file: [`Verb`] has its name, its arguments with their help,
-//! and [`Verb::start`], which says what it needs and what runs. Invariant V1: no answer has a
-//! default, so that the compiler asks each new verb for all of them. The list of all verbs is
-//! [`crate::verbs::VERBS`].
+//! A verb describes itself in its own file: its arguments with their help, and a function `verb`,
+//! which has its name, what it needs and what runs. Invariant V1: no answer has a default, so the
+//! compiler asks each new verb for all of them. [`crate::verbs::all`] lists the verbs.
 
 use std::ffi::OsString;
 use std::time::Duration;
 
-use clap::ArgMatches;
+use clap::{ArgMatches, Args};
 
 use crate::config::{self, Address, Source, UrlSources};
 use crate::console::Console;
@@ -22,36 +21,54 @@ use crate::session::{NoStore, Session, SessionOptions};
 /// How long a request that is still in flight at the end may take.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
 
-/// A verb: its arguments, whose comment is its help.
-pub(crate) trait Verb: clap::Args + 'static {
-    /// Its name on the command line.
-    const NAME: &'static str;
-
-    /// Carries it out.
-    fn start(self, invocation: &Invocation) -> Outcome;
-}
-
 /// A verb that was read from the command line, ready to be carried out.
 pub(crate) type Start = Box<dyn FnOnce(&Invocation) -> Outcome>;
 
-/// A verb in the list of all verbs.
-pub(crate) struct Entry {
+/// A verb.
+pub(crate) struct Verb {
+    /// Its name on the command line.
     pub(crate) name: &'static str,
     /// Adds its arguments and its help to a command.
     pub(crate) define: fn(clap::Command) -> clap::Command,
     /// Reads its arguments.
-    pub(crate) read: fn(&mut ArgMatches) -> Result<Start, clap::Error>,
+    pub(crate) read: Box<dyn FnOnce(&mut ArgMatches) -> Result<Start, clap::Error>>,
 }
 
-impl Entry {
-    pub(crate) const fn of<V: Verb>() -> Entry {
-        Entry { name: V::NAME, define: V::augment_args, read: read::<V> }
+impl Verb {
+    /// Describes a verb with the arguments `A`, whose comment is its help. `start` carries it out.
+    pub(crate) fn new<A: Args + 'static>(
+        name: &'static str,
+        start: impl FnOnce(A, &Invocation) -> Outcome + 'static,
+    ) -> Verb {
+        let read = move |matches: &mut ArgMatches| -> Result<Start, clap::Error> {
+            let arguments = A::from_arg_matches_mut(matches)?;
+            Ok(Box::new(move |invocation| start(arguments, invocation)))
+        };
+        Verb { name, define: A::augment_args, read: Box::new(read) }
     }
-}
 
-fn read<V: Verb>(matches: &mut ArgMatches) -> Result<Start, clap::Error> {
-    let verb = V::from_arg_matches_mut(matches)?;
-    Ok(Box::new(move |invocation| verb.start(invocation)))
+    /// Describes a verb that works on the address of an engine.
+    pub(crate) fn on_engine<A: Args + 'static>(
+        name: &'static str,
+        engine: EngineChoice<'static>,
+        at_stake: AtStake,
+        run: impl AsyncFnOnce(&A, Address, &Console) -> Outcome + 'static,
+    ) -> Verb {
+        Verb::new(name, move |arguments, invocation| {
+            invocation.on_engine(&arguments, engine, at_stake, run)
+        })
+    }
+
+    /// Describes a verb that works on one open session, and does not wait for it.
+    pub(crate) fn on_session<A: Args + 'static>(
+        name: &'static str,
+        store: StoreUse<A>,
+        run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome + 'static,
+    ) -> Verb {
+        Verb::new(name, move |arguments, invocation| {
+            invocation.on_session(&arguments, SessionOptions::default(), store, run)
+        })
+    }
 }
 
 /// One call of the program.
@@ -91,25 +108,25 @@ pub(crate) enum AtStake {
     HoldAmongMachines(&'static str),
 }
 
-/// What a verb of type `V` does with the store of its engine.
-pub(crate) enum StoreUse<V> {
+/// What a verb with the arguments `A` does with the store of its engine.
+pub(crate) enum StoreUse<A> {
     /// It changes nothing, not even the membership of a quorum. This is its outcome if the local
     /// store does not exist yet: it must not make one.
-    Reads(fn(&V, &Console) -> Outcome),
+    Reads(fn(&A, &Console) -> Outcome),
     /// It changes what is there. It makes no store either.
-    Changes(fn(&V, &Console) -> Outcome),
+    Changes(fn(&A, &Console) -> Outcome),
     /// It makes the local store if that does not exist yet.
     Makes,
 }
 
 impl Invocation {
-    /// Runs a verb, or what it plans, on the address of its engine.
-    pub(crate) fn on_engine<V>(
+    /// Runs a verb on the address of its engine.
+    pub(crate) fn on_engine<A>(
         &self,
-        verb: &V,
+        arguments: &A,
         engine: EngineChoice<'_>,
         at_stake: AtStake,
-        run: impl AsyncFnOnce(&V, Address, &Console) -> Outcome,
+        run: impl AsyncFnOnce(&A, Address, &Console) -> Outcome,
     ) -> Outcome {
         let console = &match at_stake {
             AtStake::Hold | AtStake::HoldAmongMachines(_) => self.console.non_blocking(),
@@ -126,48 +143,38 @@ impl Invocation {
             ));
         }
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
-        let outcome = runtime.block_on(Box::pin(run(verb, address, console)));
+        let outcome = runtime.block_on(Box::pin(run(arguments, address, console)));
         // A store that does not answer must not delay the exit: requests that wait for it are
         // abandoned, as if this process were killed.
         runtime.shutdown_timeout(LAST_ANSWER);
         outcome
     }
 
-    /// Runs a verb on an open session, and does not wait for a store that cannot be reached.
-    pub(crate) fn on_session<V>(
-        &self,
-        verb: &V,
-        store: StoreUse<V>,
-        run: impl AsyncFnOnce(&V, &Session, &Console) -> Outcome,
-    ) -> Outcome {
-        self.on_session_with(SessionOptions::default(), verb, store, run)
-    }
-
     /// Runs a verb on a session that is opened with these options.
-    pub(crate) fn on_session_with<V>(
+    pub(crate) fn on_session<A>(
         &self,
+        arguments: &A,
         options: SessionOptions<'_>,
-        verb: &V,
-        store: StoreUse<V>,
-        run: impl AsyncFnOnce(&V, &Session, &Console) -> Outcome,
+        store: StoreUse<A>,
+        run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome,
     ) -> Outcome {
         let read_only = matches!(store, StoreUse::Reads(_));
         let without_store = match store {
             StoreUse::Reads(answer) | StoreUse::Changes(answer) => Some(answer),
             StoreUse::Makes => None,
         };
-        let run = async |verb: &V, address: Address, console: &Console| {
+        let run = async |arguments: &A, address: Address, console: &Console| {
             if let Some(answer) = without_store
                 && let Some(no_store) = NoStore::at(&address)?
             {
-                return no_store.answered(answer(verb, console), console);
+                return no_store.answered(answer(arguments, console), console);
             }
             let session = Session::open(address, SessionOptions { read_only, ..options }).await?;
-            let outcome = run(verb, &session, console).await;
+            let outcome = run(arguments, &session, console).await;
             session.flush().await;
             outcome
         };
-        self.on_engine(verb, EngineChoice::Used, AtStake::Names, run)
+        self.on_engine(arguments, EngineChoice::Used, AtStake::Names, run)
     }
 
     /// Returns the address of the engine, and checks that this process can open one.

@@ -19,7 +19,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
 use crate::session::{Session, SessionOptions};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::unix_millis;
 
 /// Acquire NAME for a while without a process that holds it, and print the lease
@@ -47,12 +47,9 @@ pub(crate) struct AcquireArgs {
     name: LockName,
 }
 
-impl Verb for AcquireArgs {
-    const NAME: &'static str = "acquire";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Used, AtStake::Hold, run)
-    }
+/// Describes `acquire`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("acquire", EngineChoice::Used, AtStake::Hold, run)
 }
 
 async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Outcome {

@@ -16,7 +16,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// Show what operators did: who, from where, when and why
@@ -41,12 +41,9 @@ pub(crate) struct AuditArgs {
     limit: u64,
 }
 
-impl Verb for AuditArgs {
-    const NAME: &'static str = "audit";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
-    }
+/// Describes `audit`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("audit", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 fn pattern(text: &str) -> Result<NamePattern, String> {

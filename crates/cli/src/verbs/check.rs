@@ -9,7 +9,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
 /// Check whether a lease of `acquire` is still held: exit 0 if so, 79 if not
@@ -26,12 +26,9 @@ pub(crate) struct CheckArgs {
     lease_id: LeaseIdArgs,
 }
 
-impl Verb for CheckArgs {
-    const NAME: &'static str = "check";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Reads(without_store), run)
-    }
+/// Describes `check`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("check", StoreUse::Reads(without_store), run)
 }
 
 /// Asks the store about the lease, and changes nothing.

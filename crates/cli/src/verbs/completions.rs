@@ -4,8 +4,7 @@ use clap::Args;
 use clap_complete::Shell;
 
 use crate::exit::Exit;
-use crate::failure::Outcome;
-use crate::verb::{Invocation, Verb};
+use crate::verb::Verb;
 
 /// Print a completion script for a shell
 #[derive(Debug, Args)]
@@ -16,13 +15,12 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-impl Verb for CompletionsArgs {
-    const NAME: &'static str = "completions";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.console.data(&script(self.shell, (invocation.command)()))?;
+/// Describes `completions`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("completions", |arguments: CompletionsArgs, invocation| {
+        invocation.console.data(&script(arguments.shell, (invocation.command)()))?;
         Ok(Exit::Success)
-    }
+    })
 }
 
 /// Returns the completion script.

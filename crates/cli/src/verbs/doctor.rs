@@ -12,7 +12,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::of_url;
-use crate::verb::{AtStake, Invocation, Verb};
+use crate::verb::{AtStake, Verb};
 
 /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
 #[derive(Debug, Args)]
@@ -23,12 +23,11 @@ pub(crate) struct DoctorArgs {
     engine: AskedEngineArgs,
 }
 
-impl Verb for DoctorArgs {
-    const NAME: &'static str = "doctor";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, self.engine.choice(), AtStake::Nothing, run)
-    }
+/// Describes `doctor`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("doctor", |arguments: DoctorArgs, invocation| {
+        invocation.on_engine(&arguments, arguments.engine.choice(), AtStake::Nothing, run)
+    })
 }
 
 /// Checks the health of the engine.

@@ -16,7 +16,7 @@ use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session, SessionOptions};
-use crate::verb::{AtStake, Invocation, Verb};
+use crate::verb::{AtStake, Verb};
 use crate::view::millis;
 
 /// Show what an engine guarantees, in plain words
@@ -27,12 +27,11 @@ pub(crate) struct ExplainArgs {
     engine: AskedEngineArgs,
 }
 
-impl Verb for ExplainArgs {
-    const NAME: &'static str = "explain";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, self.engine.choice(), AtStake::Nothing, run)
-    }
+/// Describes `explain`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("explain", |arguments: ExplainArgs, invocation| {
+        invocation.on_engine(&arguments, arguments.engine.choice(), AtStake::Nothing, run)
+    })
 }
 
 /// Prints what the engine guarantees.

@@ -17,8 +17,8 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::session::{Session, SessionOptions};
+use crate::verb::{StoreUse, Verb};
 
 /// The variable in which a job of `run` finds its fencing token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
@@ -35,16 +35,16 @@ pub(crate) struct FenceArgs {
     verb: FenceVerb,
 }
 
-impl Verb for FenceArgs {
-    const NAME: &'static str = "fence";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        match &self.verb {
-            FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
-            FenceVerb::Check(arguments) => arguments.check(&invocation.console),
-            FenceVerb::Bump(bump) => invocation.on_session(bump, StoreUse::Makes, BumpArgs::run),
+/// Describes `fence`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("fence", |arguments: FenceArgs, invocation| match &arguments.verb {
+        FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
+        FenceVerb::Check(arguments) => arguments.check(&invocation.console),
+        FenceVerb::Bump(bump) => {
+            let options = SessionOptions::default();
+            invocation.on_session(bump, options, StoreUse::Makes, BumpArgs::run)
         }
-    }
+    })
 }
 
 #[derive(Debug, Subcommand)]

@@ -12,7 +12,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 
 /// Let nobody acquire NAME for a while
 #[derive(Debug, Args)]
@@ -32,12 +32,9 @@ pub(crate) struct FreezeArgs {
     reason: String,
 }
 
-impl Verb for FreezeArgs {
-    const NAME: &'static str = "freeze";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Makes, freeze)
-    }
+/// Describes `freeze`.
+pub(crate) fn freeze_verb() -> Verb {
+    Verb::on_session("freeze", StoreUse::Makes, freeze)
 }
 
 /// End a freeze
@@ -48,13 +45,10 @@ pub(crate) struct UnfreezeArgs {
     name: LockName,
 }
 
-impl Verb for UnfreezeArgs {
-    const NAME: &'static str = "unfreeze";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        let not_frozen = |verb: &UnfreezeArgs, _: &Console| Err(not_frozen(&verb.name));
-        invocation.on_session(&self, StoreUse::Changes(not_frozen), unfreeze)
-    }
+/// Describes `unfreeze`.
+pub(crate) fn unfreeze_verb() -> Verb {
+    let without_store = |arguments: &UnfreezeArgs, _: &Console| Err(not_frozen(&arguments.name));
+    Verb::on_session("unfreeze", StoreUse::Changes(without_store), unfreeze)
 }
 
 /// Freezes the name.

@@ -13,7 +13,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{Session, SessionOptions};
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 
 /// Set the count-down latch NAME, count it down, wait for zero, or show its count
 #[derive(Debug, Args)]
@@ -40,14 +40,14 @@ pub(crate) struct LatchArgs {
     name: LockName,
 }
 
-impl Verb for LatchArgs {
-    const NAME: &'static str = "latch";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        let progress = self.wait.map(|_| &invocation.console);
-        let options = SessionOptions { wait: self.wait, progress, ..SessionOptions::default() };
-        invocation.on_session_with(options, &self, StoreUse::Makes, run)
-    }
+/// Describes `latch`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("latch", |arguments: LatchArgs, invocation| {
+        let progress = arguments.wait.map(|_| &invocation.console);
+        let options =
+            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
+        invocation.on_session(&arguments, options, StoreUse::Makes, run)
+    })
 }
 
 fn count(text: &str) -> Result<u64, String> {

@@ -9,7 +9,7 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// How many names one request lists.
@@ -24,12 +24,9 @@ pub(crate) struct LsArgs {
     prefix: String,
 }
 
-impl Verb for LsArgs {
-    const NAME: &'static str = "ls";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
-    }
+/// Describes `ls`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("ls", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 /// Lists the names page by page, so that a long list is printed as it arrives.

@@ -10,7 +10,7 @@ use super::completions;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::verb::{Invocation, Verb};
+use crate::verb::Verb;
 
 /// Where shells look for completions, below a directory such as `~/.local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -34,12 +34,11 @@ pub(crate) struct ManArgs {
     all: Option<PathBuf>,
 }
 
-impl Verb for ManArgs {
-    const NAME: &'static str = "man";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        run(&self, (invocation.command)(), &invocation.console)
-    }
+/// Describes `man`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("man", |arguments: ManArgs, invocation| {
+        run(&arguments, (invocation.command)(), &invocation.console)
+    })
 }
 
 /// Prints the manual page.

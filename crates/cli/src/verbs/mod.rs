@@ -1,5 +1,5 @@
 //! One file for each verb: its arguments, what it needs, what it does, what it prints. The list of
-//! all verbs is [`VERBS`].
+//! all verbs is [`all`].
 
 pub(crate) mod acquire;
 pub(crate) mod audit;
@@ -32,38 +32,40 @@ pub(crate) mod waiting;
 pub(crate) mod watch;
 pub(crate) mod who;
 
-use crate::verb::Entry;
+use crate::verb::Verb;
 
 /// All verbs, in the order of the help.
-pub(crate) const VERBS: &[Entry] = &[
-    Entry::of::<run::RunArgs>(),
-    Entry::of::<run::elect::ElectArgs>(),
-    Entry::of::<acquire::AcquireArgs>(),
-    Entry::of::<renew::RenewArgs>(),
-    Entry::of::<release::ReleaseArgs>(),
-    Entry::of::<check::CheckArgs>(),
-    Entry::of::<who::WhoArgs>(),
-    Entry::of::<ls::LsArgs>(),
-    Entry::of::<watch::WatchArgs>(),
-    #[cfg(feature = "top")]
-    Entry::of::<top::TopArgs>(),
-    Entry::of::<wait::WaitVerbArgs>(),
-    Entry::of::<latch::LatchArgs>(),
-    Entry::of::<revoke::RevokeArgs>(),
-    Entry::of::<freeze::FreezeArgs>(),
-    Entry::of::<freeze::UnfreezeArgs>(),
-    Entry::of::<audit::AuditArgs>(),
-    Entry::of::<explain::ExplainArgs>(),
-    Entry::of::<doctor::DoctorArgs>(),
-    Entry::of::<demo::DemoArgs>(),
-    Entry::of::<fence::FenceArgs>(),
-    #[cfg(feature = "torture")]
-    Entry::of::<torture::TortureArgs>(),
-    #[cfg(feature = "server")]
-    Entry::of::<serve::ServeArgs>(),
-    #[cfg(feature = "mcp")]
-    Entry::of::<mcp::McpArgs>(),
-    Entry::of::<quorum::QuorumArgs>(),
-    Entry::of::<completions::CompletionsArgs>(),
-    Entry::of::<man::ManArgs>(),
-];
+pub(crate) fn all() -> Vec<Verb> {
+    Vec::from([
+        run::verb(),
+        run::elect::verb(),
+        acquire::verb(),
+        renew::verb(),
+        release::verb(),
+        check::verb(),
+        who::verb(),
+        ls::verb(),
+        watch::verb(),
+        #[cfg(feature = "top")]
+        top::verb(),
+        wait::verb(),
+        latch::verb(),
+        revoke::verb(),
+        freeze::freeze_verb(),
+        freeze::unfreeze_verb(),
+        audit::verb(),
+        explain::verb(),
+        doctor::verb(),
+        demo::verb(),
+        fence::verb(),
+        #[cfg(feature = "torture")]
+        torture::verb(),
+        #[cfg(feature = "server")]
+        serve::verb(),
+        #[cfg(feature = "mcp")]
+        mcp::verb(),
+        quorum::verb(),
+        completions::verb(),
+        man::verb(),
+    ])
+}

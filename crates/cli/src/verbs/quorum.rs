@@ -8,7 +8,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::failure::Outcome;
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 
 /// Set up, inspect or repair a quorum of Redis servers (redlock://)
 #[derive(Debug, Args)]
@@ -22,12 +22,9 @@ pub(crate) struct QuorumArgs {
     verb: QuorumVerb,
 }
 
-impl Verb for QuorumArgs {
-    const NAME: &'static str = "quorum";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
-    }
+/// Describes `quorum`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("quorum", EngineChoice::Used, AtStake::Names, run)
 }
 
 #[derive(Debug, Subcommand)]

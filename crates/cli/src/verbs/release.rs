@@ -10,7 +10,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
 /// Release a lease of `acquire`
@@ -24,12 +24,9 @@ pub(crate) struct ReleaseArgs {
     lease_id: LeaseIdArgs,
 }
 
-impl Verb for ReleaseArgs {
-    const NAME: &'static str = "release";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Changes(without_store), run)
-    }
+/// Describes `release`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("release", StoreUse::Changes(without_store), run)
 }
 
 /// Releases the lease.

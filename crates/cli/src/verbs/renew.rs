@@ -12,7 +12,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view::unix_millis;
 
 /// Renew a lease of `acquire`
@@ -31,12 +31,9 @@ pub(crate) struct RenewArgs {
     lease: Option<Duration>,
 }
 
-impl Verb for RenewArgs {
-    const NAME: &'static str = "renew";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Changes(without_store), run)
-    }
+/// Describes `renew`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("renew", StoreUse::Changes(without_store), run)
 }
 
 /// Renews the lease.

@@ -24,7 +24,7 @@ use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 
 /// The pause between two checks whether the name is released.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
@@ -57,12 +57,9 @@ pub(crate) struct RevokeArgs {
     grace: Duration,
 }
 
-impl Verb for RevokeArgs {
-    const NAME: &'static str = "revoke";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
-    }
+/// Describes `revoke`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("revoke", StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
 }
 
 /// Which grant is meant, or which waiter: one of them.

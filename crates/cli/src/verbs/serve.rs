@@ -52,13 +52,12 @@ pub(crate) struct ServeArgs {
     no_dashboard: bool,
 }
 
-impl Verb for ServeArgs {
-    const NAME: &'static str = "serve";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
+/// Describes `serve`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("serve", |arguments: ServeArgs, invocation| {
         let address = invocation.address(EngineChoice::DefaultOfSeveral, &invocation.console)?;
-        run(&self, invocation, &address)
-    }
+        run(&arguments, invocation, &address)
+    })
 }
 
 /// Serves until SIGTERM or SIGINT.

@@ -14,7 +14,7 @@ use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
 use crate::outer_locks::OuterLocks;
 use crate::session::{Session, SessionOptions};
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// The shortest and the longest pause between two requests.
@@ -39,14 +39,14 @@ pub(crate) struct WaitVerbArgs {
     wait: Option<Duration>,
 }
 
-impl Verb for WaitVerbArgs {
-    const NAME: &'static str = "wait";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
+/// Describes `wait`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("wait", |arguments: WaitVerbArgs, invocation| {
         let progress = Some(&invocation.console);
-        let options = SessionOptions { wait: self.wait, progress, ..SessionOptions::default() };
-        invocation.on_session_with(options, &self, StoreUse::Reads(without_store), run)
-    }
+        let options =
+            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
+        invocation.on_session(&arguments, options, StoreUse::Reads(without_store), run)
+    })
 }
 
 /// Inspects the name until nobody holds it.

@@ -17,7 +17,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view;
 
 /// How often to check whether the reader has gone.
@@ -39,12 +39,9 @@ pub(crate) struct WatchArgs {
     renewals: bool,
 }
 
-impl Verb for WatchArgs {
-    const NAME: &'static str = "watch";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
-    }
+/// Describes `watch`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("watch", EngineChoice::Used, AtStake::Names, run)
 }
 
 /// Prints changes until the reader of stdout has gone.

@@ -8,7 +8,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
-use crate::verb::{Invocation, StoreUse, Verb};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
@@ -20,12 +20,9 @@ pub(crate) struct WhoArgs {
     name: LockName,
 }
 
-impl Verb for WhoArgs {
-    const NAME: &'static str = "who";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_session(&self, StoreUse::Reads(without_store), run)
-    }
+/// Describes `who`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("who", StoreUse::Reads(without_store), run)
 }
 
 /// Shows the holders and the queue of the name.

@@ -11,7 +11,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use page::Page;
 
 /// Show what goes wrong with locks that expire, and what fencing tokens do about it
@@ -23,12 +23,9 @@ pub(crate) struct DemoArgs {
     demo: Demo,
 }
 
-impl Verb for DemoArgs {
-    const NAME: &'static str = "demo";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Demonstration, AtStake::Nothing, run)
-    }
+/// Describes `demo`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("demo", EngineChoice::Demonstration, AtStake::Nothing, run)
 }
 
 #[derive(Debug, Subcommand)]

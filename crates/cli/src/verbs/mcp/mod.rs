@@ -28,7 +28,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{self, Session, SessionOptions};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use repository::Repository;
 use server::Server;
 
@@ -55,12 +55,9 @@ pub(crate) struct McpArgs {
     agent: Option<String>,
 }
 
-impl Verb for McpArgs {
-    const NAME: &'static str = "mcp";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Used, AtStake::Names, run)
-    }
+/// Describes `mcp`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("mcp", EngineChoice::Used, AtStake::Names, run)
 }
 
 /// Serves one client until its input ends, or until SIGTERM or SIGINT.

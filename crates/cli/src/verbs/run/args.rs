@@ -15,8 +15,8 @@ use super::slot::SlotArgs;
 use super::supervise::OnLost;
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::failure::Failure;
+use crate::verb::{AtStake, EngineChoice, Verb};
 
 /// What the flags of `run` or `elect` come to: what is held, and what runs meanwhile.
 pub(super) struct RunPlan {
@@ -138,17 +138,16 @@ pub(crate) struct RunArgs {
     command: Vec<OsString>,
 }
 
-impl Verb for RunArgs {
-    const NAME: &'static str = "run";
-
-    fn start(mut self, invocation: &Invocation) -> Outcome {
-        self.check_dashes(&invocation.words)?;
-        let at_stake = match self.slot.once_per {
+/// Describes `run`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("run", |mut arguments: RunArgs, invocation| {
+        arguments.check_dashes(&invocation.words)?;
+        let at_stake = match arguments.slot.once_per {
             Some(_) => AtStake::HoldAmongMachines("--once-per"),
             None => AtStake::Hold,
         };
-        invocation.on_engine(&self.plan(), EngineChoice::Used, at_stake, run)
-    }
+        invocation.on_engine(&arguments.plan(), EngineChoice::Used, at_stake, run)
+    })
 }
 
 impl RunArgs {

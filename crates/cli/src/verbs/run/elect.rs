@@ -26,7 +26,7 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::{NoStore, Session, SessionOptions};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
 
@@ -82,19 +82,18 @@ pub(crate) struct ElectArgs {
     command: Vec<OsString>,
 }
 
-impl Verb for ElectArgs {
-    const NAME: &'static str = "elect";
-
-    fn start(mut self, invocation: &Invocation) -> Outcome {
-        if !self.observe {
-            check_dashes("elect", &self.name, &mut self.command, &invocation.words)?;
+/// Describes `elect`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("elect", |mut arguments: ElectArgs, invocation| {
+        if !arguments.observe {
+            check_dashes("elect", &arguments.name, &mut arguments.command, &invocation.words)?;
         }
         let at_stake = AtStake::HoldAmongMachines("elect");
-        if self.observe {
-            return invocation.on_engine(&self.name, EngineChoice::Used, at_stake, observe);
+        if arguments.observe {
+            return invocation.on_engine(&arguments.name, EngineChoice::Used, at_stake, observe);
         }
-        invocation.on_engine(&self.campaigns(), EngineChoice::Used, at_stake, Campaigns::run)
-    }
+        invocation.on_engine(&arguments.campaigns(), EngineChoice::Used, at_stake, Campaigns::run)
+    })
 }
 
 impl ElectArgs {

@@ -26,7 +26,7 @@ use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-pub(crate) use args::RunArgs;
+pub(crate) use args::verb;
 use args::{RunOnly, RunPlan};
 use metrics_file::MetricsFile;
 use report::{Report, ReportFile, RunOutcome};

@@ -29,7 +29,7 @@ use crate::config::{Address, Source};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
-use crate::verb::{EngineChoice, Invocation, Verb};
+use crate::verb::{EngineChoice, Verb};
 
 /// Show what is held and waited for, who blocks whom, and what changes, on one screen
 #[derive(Debug, Args)]
@@ -48,14 +48,13 @@ pub(crate) struct TopArgs {
     once: bool,
 }
 
-impl Verb for TopArgs {
-    const NAME: &'static str = "top";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
+/// Describes `top`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("top", |arguments: TopArgs, invocation| {
         // The screen is this thread's, so that no store can block a key.
         let address = invocation.address(EngineChoice::DefaultOfSeveral, &invocation.console)?;
-        run(&self, &invocation.global.url, address, &invocation.console)
-    }
+        run(&arguments, &invocation.global.url, address, &invocation.console)
+    })
 }
 
 /// The name of the store without one, as `serve` calls it.

@@ -29,7 +29,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::url_failure;
 use crate::table::{Align, Table};
-use crate::verb::{AtStake, EngineChoice, Invocation, Verb};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::millis;
 
 /// The hidden verb of a worker.
@@ -76,12 +76,9 @@ pub(crate) struct TortureArgs {
     plant: Option<Planted>,
 }
 
-impl Verb for TortureArgs {
-    const NAME: &'static str = "torture";
-
-    fn start(self, invocation: &Invocation) -> Outcome {
-        invocation.on_engine(&self, EngineChoice::Used, AtStake::Nothing, run)
-    }
+/// Describes `torture`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("torture", EngineChoice::Used, AtStake::Nothing, run)
 }
 
 /// A planted bug, as an argument.

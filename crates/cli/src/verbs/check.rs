@@ -6,7 +6,6 @@ use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
 use crate::console::Console;
-use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::verb::{StoreUse, Verb};
@@ -45,11 +44,7 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
     if !held {
         return Err(common::not_held(name));
     }
-    if console.is_json() {
-        let left = left.map(millis);
-        console.object(&json!({ "name": name, "held": true, "left_ms": left }))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&json!({ "name": name, "held": true, "left_ms": left.map(millis) }))
 }
 
 /// Reports that no lease is held, because there is no store.

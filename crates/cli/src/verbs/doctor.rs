@@ -35,16 +35,13 @@ async fn run(_: &DoctorArgs, address: Address, console: &Console) -> Outcome {
     let checkup = holdline::health::checkup(&address.url).await;
     let checkup = checkup.map_err(|error| of_url(error, &address.url))?;
     let url = holdline::redact_url(&address.url);
-    if console.is_json() {
-        console.object(&json!({
-            "url": url,
-            "engine": checkup.engine(),
-            "health": checkup.health().to_string(),
-            "findings": checkup.findings().iter().map(object).collect::<Vec<_>>(),
-        }))?;
-    } else {
-        console.data(&text(&url, &checkup, console.is_verbose()))?;
-    }
+    let object = json!({
+        "url": url,
+        "engine": checkup.engine(),
+        "health": checkup.health().to_string(),
+        "findings": checkup.findings().iter().map(object).collect::<Vec<_>>(),
+    });
+    console.print(&object, &text(&url, &checkup, console.is_verbose()))?;
     Ok(match checkup.health() {
         Health::Ok => Exit::Success,
         Health::Warning => Exit::Negative,

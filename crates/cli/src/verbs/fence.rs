@@ -209,10 +209,7 @@ impl Shown {
     }
 
     fn print(self, console: &Console) -> Outcome {
-        if console.is_json() {
-            console.object(&json!({ "fencing_token": self.token, "accepted": true }))?;
-        }
-        Ok(Exit::Success)
+        console.only_object(&json!({ "fencing_token": self.token, "accepted": true }))
     }
 }
 
@@ -255,12 +252,8 @@ impl BumpArgs {
     async fn run(&self, session: &Session, console: &Console) -> Outcome {
         let to = self.to;
         session.operate(&Operation::RaiseFence { to }, console).await?;
-        if console.is_json() {
-            console.object(&json!({ "above": to }))?;
-        } else {
-            console.info(&format!("all later tokens are larger than {to}"));
-        }
-        Ok(Exit::Success)
+        let message = format!("all later tokens are larger than {to}");
+        console.done(&json!({ "above": to }), &message)
     }
 }
 

@@ -9,7 +9,6 @@ use serde_json::json;
 use super::common;
 use crate::console::{Console, Messages};
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::verb::{StoreUse, Verb};
@@ -59,14 +58,12 @@ pub(crate) async fn freeze(
 ) -> Outcome {
     let FreezeArgs { name, duration, reason } = arguments;
     let active = set(session, name, *duration, reason, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "name": name, "frozen": true, "active": active }))?;
-    } else if active {
-        console.info(&format!("{name}: frozen for {}", duration::written(*duration)));
+    let message = if active {
+        format!("{name}: frozen for {}", duration::written(*duration))
     } else {
-        console.info(&format!("{name}: will be frozen when its holder is done"));
-    }
-    Ok(Exit::Success)
+        format!("{name}: will be frozen when its holder is done")
+    };
+    console.done(&json!({ "name": name, "frozen": true, "active": active }), &message)
 }
 
 /// Freezes a name; returns whether that has begun.
@@ -91,12 +88,8 @@ pub(crate) async fn unfreeze(
 ) -> Outcome {
     let name = &arguments.name;
     end(session, name, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
-    } else {
-        console.info(&format!("{name}: no longer frozen"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "frozen": false, "active": false });
+    console.done(&object, &format!("{name}: no longer frozen"))
 }
 
 /// Ends the freeze of a name.

@@ -93,10 +93,6 @@ async fn wait_for(latch: &Latch, wait: Duration, console: &Console) -> Outcome {
 }
 
 fn show(latch: &Latch, count: u64, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&json!({ "name": latch.name(), "count": count }))?;
-    } else {
-        console.data(&format!("{count}\n"))?;
-    }
+    console.print(&json!({ "name": latch.name(), "count": count }), &format!("{count}\n"))?;
     Ok(Exit::Success)
 }

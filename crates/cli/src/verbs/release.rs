@@ -35,14 +35,8 @@ pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Co
     let lease_id = arguments.lease_id.of_acquire("releases")?;
     match session.release_by_id(name, lease_id).await.map_err(unconfirmed)? {
         ReleaseOutcome::Released { held_for, .. } => {
-            if console.is_json() {
-                console.object(&json!({
-                    "name": name,
-                    "held_ms": millis(held_for),
-                    "confirmed": true,
-                }))?;
-            }
-            Ok(Exit::Success)
+            let held_ms = millis(held_for);
+            console.only_object(&json!({ "name": name, "held_ms": held_ms, "confirmed": true }))
         }
         ReleaseOutcome::Lost { reason } => {
             Err(Failure::lost(format_args!("{name}: not held by this lease: {reason}")))

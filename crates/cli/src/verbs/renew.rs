@@ -46,11 +46,8 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
     };
     let left = session.client().leases().renew_by_id(name, lease_id, lease).await?;
     let valid_until_ms = unix_millis(left);
-    if console.is_json() {
-        console.object(&json!({ "name": name, "valid_until_ms": valid_until_ms }))?;
-    } else {
-        console.data(&format!("valid_until_ms={valid_until_ms}\n"))?;
-    }
+    let object = json!({ "name": name, "valid_until_ms": valid_until_ms });
+    console.print(&object, &format!("valid_until_ms={valid_until_ms}\n"))?;
     Ok(Exit::Success)
 }
 

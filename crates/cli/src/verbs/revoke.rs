@@ -19,7 +19,6 @@ use tokio::time::Instant;
 use super::{common, fence};
 use crate::console::{Console, Messages};
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
@@ -120,12 +119,8 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
             unless.unwrap_or_default()
         ));
     }
-    if console.is_json() {
-        console.object(&json!({ "name": name, "fencing_token": token, "revoked": true }))?;
-    } else {
-        console.info(&format!("{name}: revoked"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "fencing_token": token, "revoked": true });
+    console.done(&object, &format!("{name}: revoked"))
 }
 
 /// Removes a waiter from the queue.
@@ -144,12 +139,8 @@ async fn remove(
         ))
         .fix(format_args!("see who waits for it: holdline who {name}")));
     }
-    if console.is_json() {
-        console.object(&json!({ "name": name, "waiter": waiter, "removed": true }))?;
-    } else {
-        console.info(&format!("{name}: the waiter {waiter} is removed"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "waiter": waiter, "removed": true });
+    console.done(&object, &format!("{name}: the waiter {waiter} is removed"))
 }
 
 /// Reports that there is no such grant.

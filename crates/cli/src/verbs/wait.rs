@@ -9,7 +9,6 @@ use tokio::time::Instant;
 use super::common;
 use crate::console::Console;
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
 use crate::outer_locks::OuterLocks;
@@ -104,10 +103,7 @@ pub(crate) fn without_store(arguments: &WaitVerbArgs, console: &Console) -> Outc
 }
 
 fn free(snapshot: &Snapshot, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&view::object(snapshot))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&view::object(snapshot))
 }
 
 fn reason(snapshot: &Snapshot) -> String {

@@ -36,10 +36,6 @@ pub(crate) fn without_store(arguments: &WhoArgs, console: &Console) -> Outcome {
 }
 
 fn show(snapshot: &Snapshot, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&view::object(snapshot))?;
-    } else {
-        console.data(&view::text(snapshot, console))?;
-    }
+    console.print(&view::object(snapshot), &view::text(snapshot, console))?;
     Ok(if snapshot.is_held() { Exit::Success } else { Exit::Negative })
 }

@@ -9,7 +9,6 @@ use clap::{Args, Subcommand};
 
 use crate::config::Address;
 use crate::console::Console;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use page::Page;
@@ -51,8 +50,5 @@ async fn kleppmann(address: Address, console: &Console) -> Outcome {
         return Err(failure.fix("leave --url away: local: needs no server"));
     }
     let paused = paused::run(&address, &mut Page::new(console)).await?;
-    if console.is_json() {
-        console.object(&serde_json::json!({ "paused": paused }))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&serde_json::json!({ "paused": paused }))
 }

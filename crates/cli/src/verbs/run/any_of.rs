@@ -2,11 +2,10 @@
 
 use clap::Args;
 use holdline::{Guard, LockOptions};
-use holdline_core::{ErrorKind, LockName};
+use holdline_core::LockName;
 
 use super::super::common;
 use super::{Run, RunOnly};
-use crate::duration;
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
 
@@ -31,10 +30,7 @@ impl Run<'_> {
         let error = match tried {
             Ok(Ok(guard)) => return Ok(guard),
             Ok(Err(error)) => error,
-            Err(_) => {
-                let message = format!("no answer within {}", duration::written(TRY_LIMIT));
-                self.session.error(ErrorKind::Unavailable { message })
-            }
+            Err(_) => self.session.no_answer("no answer", TRY_LIMIT),
         };
         if *only_try {
             return Err(self.session.failure(error).await);

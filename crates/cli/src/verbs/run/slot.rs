@@ -216,10 +216,8 @@ impl Run<'_> {
         let ending = async {
             if is_done { run.finish().await.map(|()| true) } else { Ok(run.fail().await) }
         };
-        let kept = tokio::time::timeout(KEEP, ending).await.unwrap_or_else(|_| {
-            let message = format!("nothing within {}", duration::written(KEEP));
-            Err(self.session.error(ErrorKind::Unavailable { message }))
-        });
+        let kept = tokio::time::timeout(KEEP, ending).await;
+        let kept = kept.unwrap_or_else(|_| Err(self.session.no_answer("nothing", KEEP)));
         report.held = Some(since.elapsed());
         report.confirmed = Some(kept.is_ok());
         let lost = match kept {

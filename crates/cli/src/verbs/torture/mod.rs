@@ -136,11 +136,7 @@ async fn run(arguments: &TortureArgs, address: Address, console: &Console) -> Ou
     if let Some(file) = history {
         write(file, &report)?;
     }
-    if console.is_json() {
-        console.object(&object(&report))?;
-    } else {
-        console.data(&text(&report, console))?;
-    }
+    console.print(&object(&report), &text(&report, console))?;
     Ok(conclude(&report, console))
 }
 

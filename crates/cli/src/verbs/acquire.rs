@@ -43,7 +43,6 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     lease_id: LeaseIdArgs,
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 

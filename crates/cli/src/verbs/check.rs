@@ -19,7 +19,6 @@ use crate::view::millis;
 )]
 pub(crate) struct CheckArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,

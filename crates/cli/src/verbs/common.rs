@@ -19,11 +19,6 @@ use crate::verb::EngineChoice;
 /// The variable that holds a lease id, so that it need not appear in the list of processes.
 pub(crate) const LEASE_ID: &str = "HOLDLINE_LEASE_ID";
 
-/// Reads a lock name.
-pub(crate) fn name(text: &str) -> Result<LockName, String> {
-    LockName::new(text).map_err(|error| error.to_string())
-}
-
 /// The mode in which the name is held.
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct ModeArgs {

@@ -84,7 +84,7 @@ struct FenceCheckArgs {
 #[derive(Debug, Args)]
 struct MarkArgs {
     /// The fencing token [default: HOLDLINE_FENCING_TOKEN]
-    #[arg(long, value_name = "N", value_parser = token)]
+    #[arg(long, value_name = "N")]
     token: Option<FencingToken>,
     /// How long to wait while other commands run under the mark
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
@@ -101,13 +101,8 @@ struct MarkArgs {
     Example:\n  holdline fence bump --to 2000000")]
 struct BumpArgs {
     /// The largest token that may have been granted
-    #[arg(long, value_name = "N", value_parser = token)]
+    #[arg(long, value_name = "N")]
     to: FencingToken,
-}
-
-/// Reads a fencing token.
-pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
-    text.parse().map_err(|error: TokenError| error.to_string())
 }
 
 impl FenceCheckArgs {
@@ -171,8 +166,9 @@ impl MarkArgs {
             Failure::usage("--token: is missing")
                 .fix(format_args!("give the holder's token, or run this inside `holdline run`"))
         })?;
-        let token =
-            token(&text).map_err(|error| Failure::usage(format_args!("{TOKEN}: {error}")))?;
+        let token = text
+            .parse()
+            .map_err(|error: TokenError| Failure::usage(format_args!("{TOKEN}: {error}")))?;
         let name = std::env::var(NAME).unwrap_or_default();
         // A variable that was set by hand, without the list of locks, counts as the flag.
         let mode = OuterLocks::from_environment()?.mode_of(&name).unwrap_or(Mode::Exclusive);
@@ -219,33 +215,22 @@ fn refused(error: &FenceError) -> Failure {
         FenceError::Stale(_) => failure.kind("stale").exit(Exit::Refused),
         FenceError::Foreign { .. } => failure.kind("foreign").exit(Exit::Foreign),
         FenceError::Busy { .. } => failure.kind("busy").exit(Exit::Busy),
-        FenceError::Failed { source, .. } if is_no_place(source.as_ref()) => {
-            let failure = failure.kind("usage").exit(Exit::Usage);
-            failure.fix("name a file in a directory that exists")
+        FenceError::Failed { source, .. } => {
+            use std::io::ErrorKind as Io;
+            match source.downcast_ref().map(std::io::Error::kind) {
+                Some(Io::NotFound | Io::NotADirectory | Io::InvalidInput | Io::InvalidFilename) => {
+                    let failure = failure.kind("usage").exit(Exit::Usage);
+                    failure.fix("name a file in a directory that exists")
+                }
+                Some(Io::PermissionDenied | Io::ReadOnlyFilesystem) => {
+                    let failure = failure.kind("refused").exit(Exit::Refused);
+                    failure.fix("let this user read and write the file and its directory")
+                }
+                _ => failure.kind("unavailable").exit(Exit::Unavailable),
+            }
         }
-        FenceError::Failed { source, .. } if is_forbidden(source.as_ref()) => {
-            let failure = failure.kind("refused").exit(Exit::Refused);
-            failure.fix("let this user read and write the file and its directory")
-        }
-        FenceError::Failed { .. } => failure.kind("unavailable").exit(Exit::Unavailable),
         _ => failure.kind("refused").exit(Exit::Refused),
     }
-}
-
-/// Returns whether an error says that this user has no permission.
-fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
-}
-
-/// Returns whether an error says that the path cannot name a file.
-fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| {
-        matches!(error.kind(), NotFound | NotADirectory | InvalidInput | InvalidFilename)
-    })
 }
 
 impl BumpArgs {

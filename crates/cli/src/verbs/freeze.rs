@@ -6,7 +6,6 @@ use clap::Args;
 use holdline_core::{LockName, Operation, OperationReply};
 use serde_json::json;
 
-use super::common;
 use crate::console::{Console, Messages};
 use crate::duration;
 use crate::failure::{Failure, Outcome};
@@ -20,7 +19,6 @@ use crate::verb::{StoreUse, Verb};
     \"moving the database\"")]
 pub(crate) struct FreezeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// For how long, counted from now
     #[arg(long = "for", value_name = "DUR", allow_hyphen_values = true)]
@@ -40,7 +38,6 @@ pub(crate) fn freeze_verb() -> Verb {
 #[derive(Debug, Args)]
 pub(crate) struct UnfreezeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 

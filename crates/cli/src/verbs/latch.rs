@@ -7,7 +7,6 @@ use holdline::{Latch, LockError};
 use holdline_core::LockName;
 use serde_json::json;
 
-use super::common;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
@@ -36,7 +35,6 @@ pub(crate) struct LatchArgs {
     #[arg(value_parser = duration::positive, default_missing_value = "8784h")]
     wait: Option<Duration>,
     /// The name of the latch
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 

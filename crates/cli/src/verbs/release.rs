@@ -18,7 +18,6 @@ use crate::view::millis;
 #[command(after_help = "Example:\n  holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct ReleaseArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,

@@ -20,7 +20,6 @@ use crate::view::unix_millis;
 #[command(after_help = "Example:\n  holdline renew deploy --lease-id \"$lease_id\" --lease 10m")]
 pub(crate) struct RenewArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,

@@ -16,7 +16,6 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{common, fence};
 use crate::console::{Console, Messages};
 use crate::duration;
 use crate::failure::{Failure, Outcome};
@@ -40,7 +39,6 @@ const KILL_LIMIT: Duration = Duration::from_secs(2);
 )]
 pub(crate) struct RevokeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     grant: Grant,
@@ -66,7 +64,7 @@ pub(crate) fn verb() -> Verb {
 #[group(required = true, multiple = false)]
 struct Grant {
     /// Only the grant with this token: a later holder is not affected
-    #[arg(long, value_name = "N", value_parser = fence::token)]
+    #[arg(long, value_name = "N")]
     if_fencing_token: Option<FencingToken>,
     /// Only this holder, by the id that `who` shows, or UUID:THREAD of a Redisson client: for
     /// grants without a token, with `dialect=redisson` only

@@ -6,7 +6,6 @@ use clap::Args;
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Snapshot};
 use tokio::time::Instant;
 
-use super::common;
 use crate::console::Console;
 use crate::duration;
 use crate::failure::{Failure, Outcome};
@@ -30,7 +29,6 @@ const LAST_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 )]
 pub(crate) struct WaitVerbArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]

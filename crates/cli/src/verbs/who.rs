@@ -3,7 +3,6 @@
 use clap::Args;
 use holdline_core::{LockName, Snapshot};
 
-use super::common;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
@@ -16,7 +15,6 @@ use crate::view;
 #[command(after_help = "Example:\n  holdline who nightly-backup && echo busy")]
 pub(crate) struct WhoArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 

@@ -4,7 +4,6 @@ use clap::Args;
 use holdline::{Guard, LockOptions};
 use holdline_core::LockName;
 
-use super::super::common;
 use super::{Run, RunOnly};
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
@@ -14,7 +13,7 @@ use crate::session::TRY_LIMIT;
 pub(crate) struct AnyOfArgs {
     /// Hold the first of these names that is free, in place of NAME; HOLDLINE_NAME is that one. May
     /// be given several times
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = common::name)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     #[arg(conflicts_with_all = ["shared", "permits", "once_per"])]
     pub(crate) any_of: Vec<LockName>,
 }

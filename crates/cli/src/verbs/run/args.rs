@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, ValueHint};
 use holdline_core::LockName;
 
-use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
+use super::super::common::{AboutArgs, ModeArgs, WaitArgs};
 use super::any_of::AnyOfArgs;
 use super::metrics_file::MetricsArgs;
 use super::run;
@@ -130,7 +130,6 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     metrics: MetricsArgs,
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// The program to run and its arguments
     #[arg(required_unless_present = "any_of", trailing_var_arg = true, value_name = "COMMAND")]

@@ -15,7 +15,7 @@ use holdline_core::LockName;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::super::common::{self, AboutArgs};
+use super::super::common::AboutArgs;
 use super::Run;
 use super::args::{RunOnly, RunPlan, check_dashes};
 use super::report::{Report, RunOutcome};
@@ -74,7 +74,6 @@ pub(crate) struct ElectArgs {
     #[command(flatten)]
     about: AboutArgs,
     /// The lock name of the election
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// The program to run and its arguments
     #[arg(required_unless_present = "observe", trailing_var_arg = true, value_name = "COMMAND")]

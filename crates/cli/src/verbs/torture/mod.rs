@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use holdline_core::Escaped;
 use holdline_torture::endpoints::Endpoints;
 use holdline_torture::{Fault, Nemesis, Plan, Plant, Program, Report, Verdict, WithoutServers};
@@ -72,8 +72,8 @@ pub(crate) struct TortureArgs {
     #[arg(long)]
     store_is_expendable: bool,
     /// Plant a bug, which the run must find
-    #[arg(long, value_name = "BUG", hide = true)]
-    plant: Option<Planted>,
+    #[arg(long, value_name = "BUG", hide = true, value_parser = plant())]
+    plant: Option<Plant>,
 }
 
 /// Describes `torture`.
@@ -81,32 +81,18 @@ pub(crate) fn verb() -> Verb {
     Verb::on_engine("torture", EngineChoice::Used, AtStake::Nothing, run)
 }
 
-/// A planted bug, as an argument.
-#[derive(Clone, Copy, Debug)]
-struct Planted(Plant);
-
-impl ValueEnum for Planted {
-    fn value_variants<'a>() -> &'a [Planted] {
-        &[
-            Planted(Plant::AcceptStale),
-            Planted(Plant::BelieveForEver),
-            Planted(Plant::SplitBrain),
-            Planted(Plant::Hang),
-            Planted(Plant::Orphan),
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let word = match self.0 {
-            Plant::AcceptStale => "accept-stale",
-            Plant::BelieveForEver => "believe-for-ever",
-            Plant::SplitBrain => "split-brain",
-            Plant::Hang => "hang",
-            Plant::Orphan => "orphan",
-            _ => return None,
-        };
-        Some(PossibleValue::new(word))
-    }
+fn plant() -> impl TypedValueParser<Value = Plant> {
+    let plants = [
+        ("accept-stale", Plant::AcceptStale),
+        ("believe-for-ever", Plant::BelieveForEver),
+        ("split-brain", Plant::SplitBrain),
+        ("hang", Plant::Hang),
+        ("orphan", Plant::Orphan),
+    ];
+    PossibleValuesParser::new(plants.map(|(word, _)| word)).try_map(move |typed| {
+        let planted = plants.into_iter().find(|(word, _)| *word == typed);
+        planted.map(|(_, plant)| plant).ok_or("there is no such bug")
+    })
 }
 
 /// Runs a worker, if the first argument says so.
@@ -181,7 +167,7 @@ fn plan(
     plan.lasting = Duration::from_secs(arguments.seconds);
     plan.workers = usize::try_from(arguments.workers).map_err(Failure::internal)?;
     plan.lease = arguments.lease;
-    plan.plant = arguments.plant.map(|plant| plant.0);
+    plan.plant = arguments.plant;
     plan.faults = faults(&arguments.nemesis, Endpoints::of(&address.url).is_some(), nemesis)?;
     Ok(plan)
 }

@@ -25,22 +25,16 @@ pub(crate) struct Cli {
 }
 
 /// The outcome of a command line without a verb to carry out.
-#[derive(Debug)]
 pub(crate) enum Unparsed {
     /// Help or version was asked for.
-    Shown(String, Console),
+    Shown(String),
     /// The command line is wrong.
-    Wrong {
-        /// The failure.
-        failure: Failure,
-        /// Where to print it.
-        console: Console,
-    },
+    Wrong(Failure),
 }
 
 /// Reads the command line.
 pub(crate) fn parse(arguments: &[OsString]) -> Result<Cli, Unparsed> {
-    matched(arguments).map_err(|error| unparsed(error, arguments))
+    matched(arguments).map_err(unparsed)
 }
 
 fn matched(arguments: &[OsString]) -> Result<Cli, clap::Error> {
@@ -57,15 +51,15 @@ fn read(matches: &mut ArgMatches) -> Result<Cli, clap::Error> {
     Ok(Cli { global, start: (verb.read)(&mut arguments)? })
 }
 
-fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
+fn unparsed(mut error: clap::Error) -> Unparsed {
     match error.kind() {
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion => {
-            return Unparsed::Shown(error.render().to_string(), plain(arguments));
+            return Unparsed::Shown(error.render().to_string());
         }
         ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             let help = error.render().to_string();
-            let failure = Failure::usage(format_args!("no verb was given\n\n{}", help.trim_end()));
-            return Unparsed::Wrong { failure, console: plain(arguments) };
+            let message = format_args!("no verb was given\n\n{}", help.trim_end());
+            return Unparsed::Wrong(Failure::usage(message));
         }
         _ => {}
     }
@@ -75,8 +69,7 @@ fn unparsed(mut error: clap::Error, arguments: &[OsString]) -> Unparsed {
     // Clap's own reference to the help becomes the fix.
     let (message, _) =
         text.split_once("\n\nFor more information, try '--help'.").unwrap_or((text, ""));
-    let failure = Failure::usage(message).fix(fix(&error));
-    Unparsed::Wrong { failure, console: plain(arguments) }
+    Unparsed::Wrong(Failure::usage(message).fix(fix(&error)))
 }
 
 /// The verbs that a build may lack. `serve` has the cargo feature `server`; the others are called
@@ -125,7 +118,7 @@ fn escape(error: &mut clap::Error) {
 
 /// The console for a command line that could not be parsed: JSON if `--json` is among the
 /// arguments.
-fn plain(arguments: &[OsString]) -> Console {
+pub(crate) fn plain(arguments: &[OsString]) -> Console {
     let own = arguments.iter().take_while(|argument| *argument != "--");
     let json = own.into_iter().any(|argument| argument == "--json");
     Console::new(json, false, false, Color::Auto)
@@ -168,8 +161,8 @@ mod tests {
     fn refused(line: &[&str]) -> Failure {
         let words: Vec<OsString> = ["holdline"].iter().chain(line).map(OsString::from).collect();
         match parse(&words) {
-            Err(Unparsed::Wrong { failure, .. }) => failure,
-            Err(Unparsed::Shown(text, _)) => panic!("{text}"),
+            Err(Unparsed::Wrong(failure)) => failure,
+            Err(Unparsed::Shown(text)) => panic!("{text}"),
             Ok(_) => panic!("{line:?} is accepted"),
         }
     }

@@ -1,8 +1,8 @@
 //! The `holdline` command line: hold a lock, run a program, release.
 //!
 //! Reading order: [`cli`] reads the command line, [`verb`] says what a verb is, [`verbs`] lists
-//! them, [`verbs::run`] is the main verb, [`child`] runs a job, [`console`] prints, [`exit`] has the exit codes. The rules
-//! about locks are in the library, none is here.
+//! them, [`verbs::run`] is the main verb, [`child`] runs a job, [`console`] prints, [`exit`] has
+//! the exit codes. The rules about locks are in the library, none is here.
 
 #[cfg(not(target_os = "linux"))]
 compile_error!(
@@ -64,19 +64,20 @@ fn run() -> ExitCode {
     let words: Vec<_> = std::env::args_os().collect();
     let Cli { global, start } = match cli::parse(&words) {
         Ok(cli) => cli,
-        Err(unparsed) => return print_unparsed(unparsed),
+        Err(unparsed) => {
+            let console = cli::plain(&words);
+            return finish(print(unparsed, &console), &console).leave();
+        }
     };
     let console = global.console();
     let invocation = Invocation { global, words, command: cli::command, console };
     finish(start(&invocation), &console).leave()
 }
 
-fn print_unparsed(unparsed: Unparsed) -> ExitCode {
+fn print(unparsed: Unparsed, console: &Console) -> Outcome {
     match unparsed {
-        Unparsed::Shown(text, console) => {
-            finish(console.data(&text).map(|()| Exit::Success), &console).leave()
-        }
-        Unparsed::Wrong { failure, console } => finish(Err(failure), &console).leave(),
+        Unparsed::Shown(text) => console.data(&text).map(|()| Exit::Success),
+        Unparsed::Wrong(failure) => Err(failure),
     }
 }
 

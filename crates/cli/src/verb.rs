@@ -24,14 +24,16 @@ const LAST_ANSWER: Duration = Duration::from_secs(1);
 /// A verb that was read from the command line, ready to be carried out.
 pub(crate) type Start = Box<dyn FnOnce(&Invocation) -> Outcome>;
 
+/// Reads the arguments of a verb.
+pub(crate) type Read = dyn FnOnce(&mut ArgMatches) -> Result<Start, clap::Error>;
+
 /// A verb.
 pub(crate) struct Verb {
     /// Its name on the command line.
     pub(crate) name: &'static str,
     /// Adds its arguments and its help to a command.
     pub(crate) define: fn(clap::Command) -> clap::Command,
-    /// Reads its arguments.
-    pub(crate) read: Box<dyn FnOnce(&mut ArgMatches) -> Result<Start, clap::Error>>,
+    pub(crate) read: Box<Read>,
 }
 
 impl Verb {
@@ -66,7 +68,7 @@ impl Verb {
         run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome + 'static,
     ) -> Verb {
         Verb::new(name, move |arguments, invocation| {
-            invocation.on_session(&arguments, SessionOptions::default(), store, run)
+            invocation.on_session(&arguments, SessionOptions::default(), &store, run)
         })
     }
 }
@@ -155,16 +157,12 @@ impl Invocation {
         &self,
         arguments: &A,
         options: SessionOptions<'_>,
-        store: StoreUse<A>,
+        store: &StoreUse<A>,
         run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome,
     ) -> Outcome {
         let read_only = matches!(store, StoreUse::Reads(_));
-        let without_store = match store {
-            StoreUse::Reads(answer) | StoreUse::Changes(answer) => Some(answer),
-            StoreUse::Makes => None,
-        };
         let run = async |arguments: &A, address: Address, console: &Console| {
-            if let Some(answer) = without_store
+            if let StoreUse::Reads(answer) | StoreUse::Changes(answer) = store
                 && let Some(no_store) = NoStore::at(&address)?
             {
                 return no_store.answered(answer(arguments, console), console);

@@ -31,8 +31,7 @@ use crate::view::unix_millis;
     ./step && holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct AcquireArgs {
     /// How long the lease lasts [default: @default_lease@, or the longest that the engine keeps]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
     #[command(flatten)]
     wait: WaitArgs,

@@ -29,7 +29,7 @@ use crate::view;
 pub(crate) struct AuditArgs {
     /// Only names that match: `*` stands for any text, `?` for one character. Without it actions on
     /// the whole store are shown too
-    #[arg(value_name = "PATTERN", value_parser = pattern)]
+    #[arg(value_name = "PATTERN", value_parser = NamePattern::new)]
     pattern: Option<NamePattern>,
     /// Only what was recorded since then: a time such as 2027-01-31T08:00:00Z, or a duration such
     /// as 24h, counted back from now
@@ -44,10 +44,6 @@ pub(crate) struct AuditArgs {
 /// Describes `audit`.
 pub(crate) fn verb() -> Verb {
     Verb::on_session("audit", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
-}
-
-fn pattern(text: &str) -> Result<NamePattern, String> {
-    NamePattern::new(text).map_err(|error| error.to_string())
 }
 
 /// Reads a time, or a duration that is counted back from now.

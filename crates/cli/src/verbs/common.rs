@@ -59,8 +59,7 @@ fn permits(text: &str) -> Result<Mode, String> {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct WaitArgs {
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = wait)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = wait)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: if the name is not free, end with 75; if the store has not answered after
     /// 2s, with 69

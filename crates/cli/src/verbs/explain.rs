@@ -61,20 +61,17 @@ fn print(
     console: &Console,
 ) -> Outcome {
     let url = holdline::redact_url(&address.url);
-    if console.is_json() {
-        let store = match store {
-            StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
-            StoreState::None | StoreState::NotMade(_) => Value::Null,
-        };
-        console.object(&json!({
-            "url": url,
-            "source": address.source.to_string(),
-            "guarantees": sentences(capabilities),
-            "store": store,
-            "capabilities": object(capabilities)?,
-        }))?;
-        return Ok(Exit::Success);
-    }
+    let made = match store {
+        StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
+        StoreState::None | StoreState::NotMade(_) => Value::Null,
+    };
+    let object = json!({
+        "url": url,
+        "source": address.source.to_string(),
+        "guarantees": sentences(capabilities),
+        "store": made,
+        "capabilities": object(capabilities)?,
+    });
     let mut text = format!("{url} ({})\n", address.source);
     let _ = writeln!(text, "engine {}", capabilities.engine);
     if let StoreState::NotMade(no_store) = store {
@@ -92,7 +89,7 @@ fn print(
     for sentence in sentences(capabilities) {
         let _ = writeln!(text, "- {sentence}");
     }
-    console.data(&text)?;
+    console.print(&object, &text)?;
     Ok(Exit::Success)
 }
 

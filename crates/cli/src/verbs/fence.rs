@@ -42,7 +42,7 @@ pub(crate) fn verb() -> Verb {
         FenceVerb::Check(arguments) => arguments.check(&invocation.console),
         FenceVerb::Bump(bump) => {
             let options = SessionOptions::default();
-            invocation.on_session(bump, options, StoreUse::Makes, BumpArgs::run)
+            invocation.on_session(bump, options, &StoreUse::Makes, BumpArgs::run)
         }
     })
 }
@@ -88,8 +88,7 @@ struct MarkArgs {
     token: Option<FencingToken>,
     /// How long to wait while other commands run under the mark
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "10s")]
-    #[arg(value_parser = duration::any)]
+    #[arg(default_value = "10s", value_parser = duration::any)]
     wait: Duration,
     /// The file of the mark, beside the data that it guards
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]

@@ -44,7 +44,7 @@ pub(crate) fn verb() -> Verb {
         let progress = arguments.wait.map(|_| &invocation.console);
         let options =
             SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
-        invocation.on_session(&arguments, options, StoreUse::Makes, run)
+        invocation.on_session(&arguments, options, &StoreUse::Makes, run)
     })
 }
 

@@ -67,8 +67,7 @@ struct ReplaceArgs {
 struct InitArgs {
     /// The longest lease of the set, and how long a server that has lost its memory gives no vote
     /// [default: that of the URL (max_lease_duration_ms), or 60s; at most 10m]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     max_lease: Option<Duration>,
 }
 
@@ -124,14 +123,10 @@ mod set {
             QuorumVerb::Rejoin(confirm) => rejoin(&admin, confirm, &record).await?,
         };
         let url = holdline::redact_url(&address.url);
-        if console.is_json() {
-            let mut object = serde_json::to_value(&status).map_err(Failure::internal)?;
-            object["url"] = url.into();
-            object["works"] = status.works().into();
-            console.object(&object)?;
-        } else {
-            console.data(&text(&url, &status, console))?;
-        }
+        let mut object = serde_json::to_value(&status).map_err(Failure::internal)?;
+        object["url"] = url.as_str().into();
+        object["works"] = status.works().into();
+        console.print(&object, &text(&url, &status, console))?;
         if matches!(verb, QuorumVerb::Init(_)) && waits(&status) {
             console.info(WAITS_NOTE);
             return Ok(Exit::Success);

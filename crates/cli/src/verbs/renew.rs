@@ -25,8 +25,7 @@ pub(crate) struct RenewArgs {
     lease_id: LeaseIdArgs,
     /// How long the lease lasts from now; a renewal never shortens it [default: the duration that
     /// `acquire` requested]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
 }
 

@@ -133,7 +133,7 @@ async fn open(url: &str, console: &Console) -> Result<Arc<dyn Engine>, Failure> 
 }
 
 fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Failure> {
-    let config = match file {
+    let mut config = match file {
         Some(file) => {
             let wrong = |error: &dyn std::fmt::Display| {
                 Failure::config(format_args!("{}: {error}", Escaped(&file.to_string_lossy())))
@@ -153,14 +153,12 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
         }
         None => ServerConfig::default(),
     };
-    let config = match arguments.listen {
-        Some(listen) => config.with_listen(listen),
-        None => config,
-    };
-    let config = match &arguments.socket {
-        Some(path) => config.with_socket(path),
-        None => config,
-    };
+    if let Some(listen) = arguments.listen {
+        config = config.with_listen(listen);
+    }
+    if let Some(path) = &arguments.socket {
+        config = config.with_socket(path);
+    }
     config.validate().map_err(Failure::config)?;
     Ok(config)
 }

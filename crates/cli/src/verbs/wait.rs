@@ -31,8 +31,7 @@ pub(crate) struct WaitVerbArgs {
     /// The lock name
     name: LockName,
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::positive)]
     wait: Option<Duration>,
 }
 
@@ -42,7 +41,7 @@ pub(crate) fn verb() -> Verb {
         let progress = Some(&invocation.console);
         let options =
             SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
-        invocation.on_session(&arguments, options, StoreUse::Reads(without_store), run)
+        invocation.on_session(&arguments, options, &StoreUse::Reads(without_store), run)
     })
 }
 

@@ -4,7 +4,7 @@ use clap::Args;
 use holdline::{Guard, LockOptions};
 use holdline_core::LockName;
 
-use super::{Run, RunOnly};
+use super::Run;
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
 
@@ -21,8 +21,8 @@ pub(crate) struct AnyOfArgs {
 impl Run<'_> {
     /// Acquires the first name that is free, or the first that becomes free.
     pub(super) async fn first_free(&self, options: &LockOptions) -> Result<Guard, Failure> {
-        let RunOnly { any_of: names, only_try, .. } = &self.plan.run_only;
-        let any_of = self.session.client().any_of_with(names, options);
+        let flags = &self.plan.run_only;
+        let any_of = self.session.client().any_of_with(&flags.any_of, options);
         let any_of = any_of.map_err(|error| named_twice(error.into()))?;
         let tried =
             tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
@@ -31,7 +31,7 @@ impl Run<'_> {
             Ok(Err(error)) => error,
             Err(_) => self.session.no_answer("no answer", TRY_LIMIT),
         };
-        if *only_try {
+        if flags.only_try {
             return Err(self.session.failure(error).await);
         }
         if error.is_contended() {

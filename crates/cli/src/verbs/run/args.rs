@@ -85,8 +85,7 @@ impl RunPlan {
 pub(crate) struct RunArgs {
     /// Hold NAME by a lease of this length instead of a live grant [default where the engine has no
     /// live grants: @default_lease@, or the longest that it keeps]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
     #[command(flatten)]
     wait: WaitArgs,
@@ -100,16 +99,13 @@ pub(crate) struct RunArgs {
     mode: ModeArgs,
     /// How long the job may take to end after TERM, before KILL [default: 5s; less where the engine
     /// keeps no lease of @default_lease@]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::any)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::any)]
     grace: Option<Duration>,
     /// Stop the job after this long and exit with 124
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::positive)]
     max_hold: Option<Duration>,
     /// Hold NAME at least this long, even if the job ends sooner
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::positive)]
     min_hold: Option<Duration>,
     /// What to do with the job when the lease is lost: term, kill or warn
     #[arg(long, value_name = "WHAT", default_value = "term", hide_possible_values = true)]
@@ -189,9 +185,7 @@ impl RunArgs {
             return check_dashes("run", &self.name, &mut self.command, words);
         };
         // The names stand behind the flag, so what was read as NAME begins the command.
-        let dashes = words.iter().position(|word| word == "--");
-        let behind = dashes.map(|at| words.len() - at - 1);
-        if behind == Some(self.command.len()) {
+        if behind_dashes(words) == Some(self.command.len()) {
             let message = format!("NAME: {} is one too many beside --any-of", self.name);
             let fix = "write holdline run --any-of NAME,NAME -- COMMAND";
             return Err(Failure::usage(message).fix(fix));
@@ -202,6 +196,12 @@ impl RunArgs {
     }
 }
 
+/// Returns how many words stand behind the first `--`.
+fn behind_dashes(words: &[OsString]) -> Option<usize> {
+    let dashes = words.iter().position(|word| word == "--")?;
+    Some(words.len() - dashes - 1)
+}
+
 /// The check of [`RunArgs::check_dashes`] for a verb.
 pub(super) fn check_dashes(
     verb: &str,
@@ -209,9 +209,7 @@ pub(super) fn check_dashes(
     command: &mut Vec<OsString>,
     words: &[OsString],
 ) -> Result<(), Failure> {
-    let dashes = words.iter().position(|word| word == "--");
-    let behind = dashes.map_or(0, |at| words.len() - at - 1);
-    if behind != command.len() + 1 {
+    if behind_dashes(words) != Some(command.len() + 1) {
         return Ok(());
     }
     if command.first().is_some_and(|word| word == "--") {

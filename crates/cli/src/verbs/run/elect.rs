@@ -63,13 +63,11 @@ pub(crate) struct ElectArgs {
     observe: bool,
     /// Lead by a lease of this length instead of a live grant [default where the engine has no live
     /// grants: @default_lease@, or the longest that it keeps]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
     /// How long the command may take to end after TERM, before KILL [default: 5s; less where the
     /// engine keeps no lease of @default_lease@]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::any)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::any)]
     grace: Option<Duration>,
     #[command(flatten)]
     about: AboutArgs,

@@ -253,16 +253,19 @@ impl Run<'_> {
             guard.renew().await?;
         }
         let anchor = guard.anchor().filter(|_| !close);
-        let inherited = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
+        let inherit = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
         let mut words = self.plan.command.iter().cloned();
         let program: OsString = words.next().unwrap_or_default();
         let in_time = || guard.is_valid() || on_lost == OnLost::Warn;
-        let launch = Launch::new(program, words.collect())
-            .with_environment(environment::changes(guard, self.session, outer)?)
-            .with_inherited(inherited)
-            .with_death_signal(anchor.is_none())
-            .with_freeze_on_stop(guard.anchor().is_none())
-            .with_condition(&in_time);
+        let launch = Launch {
+            program,
+            arguments: words.collect(),
+            environment: environment::changes(guard, self.session, outer)?,
+            inherit,
+            death_signal: anchor.is_none(),
+            freeze_on_stop: guard.anchor().is_none(),
+            condition: &in_time,
+        };
         let job = self.session.while_idle(|idle| launch.spawn(signals, idle));
         let job = job.map_err(|error| match error {
             LaunchError::TooLate => {

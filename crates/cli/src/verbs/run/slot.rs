@@ -14,9 +14,9 @@ use holdline_core::{Escaped, HolderSummary};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::Run;
 use super::report::Report;
 use super::supervise::Ended;
-use super::{Run, RunOnly};
 use crate::child::Signals;
 use crate::console::Console;
 use crate::duration;
@@ -151,10 +151,10 @@ impl Run<'_> {
     /// Acquires the slot; waits for a job that runs elsewhere, and for any other holder of the
     /// name, as long as the flags allow.
     async fn begin(&self, plan: &SlotPlan, once: &Once) -> Result<Begun, Failure> {
-        let RunOnly { only_try, wait, .. } = self.plan.run_only;
+        let flags = &self.plan.run_only;
         let begun = once.begin().await;
         let line = match &begun {
-            _ if only_try => None,
+            _ if flags.only_try => None,
             Ok(Begun::RunningElsewhere(taken)) => {
                 Some(format!("waiting for {}: the job runs elsewhere: {}", once.name(), who(taken)))
             }
@@ -173,7 +173,8 @@ impl Run<'_> {
             None => begun,
             Some(line) => {
                 self.console.info(&line);
-                let wait = wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
+                let wait =
+                    flags.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
                 self.once(plan, wait)?.begin().await
             }
         };

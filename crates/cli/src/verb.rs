@@ -193,6 +193,7 @@ impl Invocation {
             EngineChoice::AskedAbout(_) | EngineChoice::Demonstration => {
                 config::address_to_ask_about(&sources)
             }
+            // An engine that is used must be a server where one is required.
             _ => config::address(&sources),
         }?;
         let url = holdline::redact_url(&address.url);

@@ -82,13 +82,11 @@ pub(crate) struct ElectArgs {
 /// Describes `elect`.
 pub(crate) fn verb() -> Verb {
     Verb::new("elect", |mut arguments: ElectArgs, invocation| {
-        if !arguments.observe {
-            check_dashes("elect", &arguments.name, &mut arguments.command, &invocation.words)?;
-        }
         let at_stake = AtStake::HoldAmongMachines("elect");
         if arguments.observe {
             return invocation.on_engine(&arguments.name, EngineChoice::Used, at_stake, observe);
         }
+        check_dashes("elect", &arguments.name, &mut arguments.command, &invocation.words)?;
         invocation.on_engine(&arguments.campaigns(), EngineChoice::Used, at_stake, Campaigns::run)
     })
 }

@@ -12,7 +12,7 @@ use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 
 /// Whether the request that failed took effect in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// It took effect.
@@ -24,7 +24,8 @@ pub enum Certainty {
 }
 
 /// Why a lease was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LostReason {
     /// It was not renewed in time, by the holder's own clock.

@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
+use holdline_core::json::HolderJson;
 use holdline_core::{Certainty, ErrorKind, LockError, LostReason};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -16,7 +17,6 @@ use crate::json::Json;
 use crate::kind::{CertaintyWord, Kind, LostWord};
 use crate::metrics::Waited;
 use crate::rights::Right;
-use crate::views::HolderBody;
 
 /// How many seconds a client is asked to pause at most.
 const LONGEST_PAUSE: u64 = 5;
@@ -58,7 +58,7 @@ pub(crate) struct ProblemBody {
     lost: Option<LostWord>,
     /// Who holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<Box<HolderBody>>,
+    holder: Option<Box<HolderJson>>,
     /// Whether the request waited for a lock.
     #[serde(skip)]
     waited: bool,
@@ -395,7 +395,7 @@ fn of_kind(error: &LockError) -> Problem {
             let detail = "another client holds the lock, or waits for it";
             let mut problem =
                 Problem::new(StatusCode::LOCKED, Kind::Busy, "The lock is held", detail);
-            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderJson::from(holder)));
             problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
         }
         ErrorKind::TimedOut { holder, .. } => {
@@ -403,7 +403,7 @@ fn of_kind(error: &LockError) -> Problem {
             // Not 408: browsers, proxies and libraries repeat that by themselves.
             let status = StatusCode::LOCKED;
             let mut problem = Problem::new(status, Kind::TimedOut, "The wait ran out", detail);
-            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderJson::from(holder)));
             problem
         }
         ErrorKind::Cancelled => {

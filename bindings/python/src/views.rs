@@ -2,11 +2,15 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdline::admin::{HolderFields, Snapshot};
+use holdline::admin::json::{HolderJson, LockJson, WaiterJson};
+use holdline::admin::{HolderFields, HolderView, Snapshot};
 use holdline::{ErrorKind, HolderSummary, LostReason, ReleaseOutcome, RiskReason};
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use pyo3::types::PyDict;
+use serde::Serialize;
+use serde_json::Value;
 
 pub(crate) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
@@ -30,36 +34,71 @@ pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bo
     Ok(view)
 }
 
+/// A holder of which an error tells.
 pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyDict>> {
-    let view = fields(py, &by.metadata.fields())?;
-    view.set_item("lease_id", by.lease_id.to_string())?;
-    view.set_item("fencing_token", by.token.map(|token| token.get()))?;
-    view.set_item("mode", by.mode.word())?;
-    view.set_item("held_for", by.held_for.map(|time| time.as_secs_f64()))?;
-    view.set_item("left", by.left.map(|time| time.as_secs_f64()))?;
+    beside(py, by.metadata.fields(), &HolderJson::from(by))
+}
+
+/// A holder of a snapshot.
+fn holder_view<'py>(py: Python<'py>, by: &HolderView) -> PyResult<Bound<'py, PyDict>> {
+    let view = beside(py, by.summary.metadata.fields(), &HolderJson::from(by))?;
+    if !view.contains("revoke_reason")? {
+        view.set_item("revoke_reason", py.None())?;
+    }
+    view.set_item("live", by.live)?;
+    view.set_item("detached", by.detached)?;
+    view.set_item("pids", &by.pids)?;
     Ok(view)
 }
 
 /// The state of a name: its holders and its queue, head first.
 pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> {
     let view = PyDict::new(py);
-    view.set_item("name", state.name.as_str())?;
-    let holders = state.holders.iter().map(|by| holder(py, &by.summary));
-    view.set_item("holders", PyList::new(py, holders.collect::<PyResult<Vec<_>>>()?)?)?;
-    view.set_item("holder_count", state.holder_count)?;
-    let queue = state.queue.iter().map(|waiter| {
-        let view = fields(py, &waiter.metadata.fields())?;
-        view.set_item("lease_id", waiter.lease_id.to_string())?;
-        view.set_item("mode", waiter.mode.word())?;
-        view.set_item("waited", waiter.waited.map(|time| time.as_secs_f64()))?;
-        Ok(view)
-    });
-    view.set_item("queue", PyList::new(py, queue.collect::<PyResult<Vec<_>>>()?)?)?;
-    view.set_item("queue_length", state.queue_length)?;
-    view.set_item("permits_of", state.permits_of)?;
-    view.set_item("frozen", state.freeze.as_ref().map(|freeze| freeze.reason.clone()))?;
+    add(&view, &LockJson::from(state))?;
+    view.del_item("held")?;
     view.set_item("is_held", state.is_held())?;
+    view.set_item("frozen", state.freeze.as_ref().map(|freeze| &freeze.reason))?;
+    let holders = state.holders.iter().map(|by| holder_view(py, by));
+    view.set_item("holders", holders.collect::<PyResult<Vec<_>>>()?)?;
+    let queue = state.queue.iter();
+    let queue = queue.map(|one| beside(py, one.metadata.fields(), &WaiterJson::from(one)));
+    view.set_item("queue", queue.collect::<PyResult<Vec<_>>>()?)?;
     Ok(view.into_any().unbind())
+}
+
+/// Puts what a holder or waiter states about itself beside its other fields.
+fn beside<'py>(
+    py: Python<'py>,
+    about: HolderFields,
+    json: &impl Serialize,
+) -> PyResult<Bound<'py, PyDict>> {
+    let view = fields(py, &about)?;
+    add(&view, json)?;
+    view.del_item("about")?;
+    Ok(view)
+}
+
+/// Adds the fields of a JSON object. Python has times in seconds: `left_ms` becomes `left`.
+fn add(view: &Bound<'_, PyDict>, json: &impl Serialize) -> PyResult<()> {
+    let json = serde_json::to_value(json).map_err(|why| PyValueError::new_err(why.to_string()))?;
+    for (key, value) in json.as_object().into_iter().flatten() {
+        if let Some(key) = key.strip_suffix("_ms") {
+            view.set_item(key, value.as_f64().map(|millis| millis / 1_000.0))?;
+            continue;
+        }
+        match value {
+            Value::Bool(truth) => view.set_item(key, truth)?,
+            Value::Number(number) => view.set_item(key, number.as_u64())?,
+            Value::String(text) => view.set_item(key, text)?,
+            Value::Object(_) => {
+                let inner = PyDict::new(view.py());
+                add(&inner, value)?;
+                view.set_item(key, inner)?;
+            }
+            Value::Null | Value::Array(_) => view.set_item(key, view.py().None())?,
+        }
+    }
+    Ok(())
 }
 
 /// A loss: its word, and a text for people.

@@ -12,11 +12,9 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use holdline_core::counting::CountingCommand;
-use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, AuditCommand, Hints, Hold, ListPage, ListRequest, LockError, Operation,
-    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AuditCommand, Hints, Hold, ListPage, ListRequest, LockError, Operation, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_http::wire::{
     Acquire, Batch, Description, Failure, Inspect, Operate, Operated, Outcome, Renew, STILL_HERE,
@@ -30,6 +28,7 @@ use crate::identity::Identity;
 use crate::input::Body;
 use crate::json::Json;
 use crate::open_access::OpenAccess;
+use crate::operators::check_right;
 use crate::problem::Problem;
 use crate::rights::Right;
 
@@ -180,54 +179,12 @@ pub(crate) async fn operate(
     Body(body): Body<Operate>,
 ) -> Answer<Operated> {
     let operation = Operation::from(body);
-    let event = match &operation {
-        Operation::Audit(AuditCommand::Read(request)) => {
-            let page = app.audit(&identity, request, |_| true).await?;
-            return answer(Ok(Operated::AuditRead(page)));
-        }
-        Operation::RaiseFence { .. } | Operation::Audit(AuditCommand::Append { .. }) => {
-            identity.may_on(Right::Admin, "")?;
-            None
-        }
-        Operation::Revoke { name, token, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).token(*token).reason(reason))
-        }
-        Operation::RevokeHolder { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).reason(reason))
-        }
-        Operation::RemoveWaiter { name, waiter, reason } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Removed, name).waiter(*waiter).reason(reason))
-        }
-        Operation::Freeze { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Frozen, name).reason(reason))
-        }
-        Operation::Unfreeze { name } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Unfrozen, name))
-        }
-        Operation::Latch { name, command: LatchCommand::Count }
-        | Operation::Counting {
-            name,
-            command: CountingCommand::Available | CountingCommand::Await { .. },
-        } => {
-            identity.may_on(Right::View, name.as_str())?;
-            None
-        }
-        Operation::Latch { name, .. } | Operation::Counting { name, .. } => {
-            identity.may_on(Right::Lock, name.as_str())?;
-            None
-        }
-    };
-    let reply = app.operate(&identity, operation.clone()).await;
-    if let (Some(event), Ok(reply)) = (event, &reply)
-        && !matches!(reply, OperationReply::NothingThere)
-    {
-        app.events.publish(event.by(&identity));
+    if let Operation::Audit(AuditCommand::Read(request)) = &operation {
+        let page = app.audit(&identity, request, |_| true).await?;
+        return answer(Ok(Operated::AuditRead(page)));
     }
+    check_right(&identity, &operation)?;
+    let reply = app.operate(&identity, operation).await;
     answer(reply.map(Operated::from))
 }
 

@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The request cannot be read.
     BadRequest,
     /// A field has a wrong value.
@@ -95,7 +95,7 @@ pub(crate) enum LostWord {
 
 impl Kind {
     /// Returns the word, as it is sent.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Kind::BadRequest => "bad_request",
             Kind::Invalid => "invalid",

@@ -23,6 +23,7 @@ use crate::attempt::{AcquireBody, Key, Requester, Wanted, carry_out};
 use crate::identity::Identity;
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
 use crate::views::{LeaseBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival};
@@ -106,7 +107,7 @@ pub(crate) async fn renew(
         }
         Err(error) => {
             let problem = Problem::from(error);
-            if problem.kind() == "lost" {
+            if problem.kind() == Kind::Lost {
                 app.lost(&name, id, &identity);
             }
             Err(problem)

@@ -111,9 +111,9 @@ impl Problem {
         self
     }
 
-    /// Returns a stable word for the kind.
-    pub fn kind(&self) -> &'static str {
-        self.0.kind.word()
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
     }
 
     /// Returns the HTTP status.

@@ -6,6 +6,7 @@ use axum::Router;
 use axum::routing::get;
 use holdline::watch::NamePattern;
 use holdline_core::{AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest};
+use holdline_server::Kind;
 use maud::{Markup, html};
 
 use crate::fault::Fault;
@@ -40,7 +41,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let request = AuditRequest { since_ms: 0, before, limit: ROWS };
     let records = match viewer.site.store.audit(&viewer.identity, &request, wanted).await {
         Ok(page) => Some(page),
-        Err(problem) if problem.kind() == "unsupported" => None,
+        Err(problem) if problem.kind() == Kind::Unsupported => None,
         Err(problem) => return Err(problem.into()),
     };
     let main = html! {

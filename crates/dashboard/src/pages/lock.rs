@@ -7,7 +7,8 @@ use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
 use holdline_core::contract::MAX_REMOVAL_REASON_BYTES;
 use holdline_core::{
-    FencingToken, GrantState, HolderView, LockName, ShortLeaseId, ShortLeaseIdError, Snapshot,
+    FencingToken, GrantState, HolderView, LockName, Operation, OperationReply, ShortLeaseId,
+    ShortLeaseIdError, Snapshot,
 };
 use maud::{Markup, html};
 
@@ -431,8 +432,13 @@ async fn revoke(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let reason = reason(&mut fields, MOST_REASON)?;
     let now = fields.choice("force", &[("yes", true)])?.unwrap_or(false);
     fields.finish()?;
-    let left = viewer.site.store.revoke(&viewer.identity, &name, token, reason, now).await?;
-    Ok(done(&viewer, &name, if left.is_some() { "notified" } else { "revoked" }).await)
+    let revoke = Operation::Revoke { name: name.clone(), token, reason, now };
+    let reply = viewer.site.store.intervene(&viewer.identity, revoke).await?;
+    let word = match reply {
+        OperationReply::Notified { .. } => "notified",
+        _ => "revoked",
+    };
+    Ok(done(&viewer, &name, word).await)
 }
 
 async fn remove_waiter(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
@@ -443,7 +449,8 @@ async fn remove_waiter(Form(viewer, mut fields): Form) -> Result<Response, Fault
     })?;
     let reason = reason(&mut fields, MAX_REMOVAL_REASON_BYTES)?;
     fields.finish()?;
-    viewer.site.store.remove_waiter(&viewer.identity, &name, waiter, reason).await?;
+    let remove = Operation::RemoveWaiter { name: name.clone(), waiter, reason };
+    viewer.site.store.intervene(&viewer.identity, remove).await?;
     Ok(done(&viewer, &name, "removed").await)
 }
 
@@ -455,14 +462,16 @@ async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let reason = reason(&mut fields, MOST_REASON)?;
     fields.finish()?;
     let duration = Duration::from_secs(minutes * 60);
-    viewer.site.store.freeze(&viewer.identity, &name, duration, reason).await?;
+    let freeze = Operation::Freeze { name: name.clone(), duration, reason };
+    viewer.site.store.intervene(&viewer.identity, freeze).await?;
     Ok(done(&viewer, &name, "frozen").await)
 }
 
 async fn unfreeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let name = fields.lock_name()?;
     fields.finish()?;
-    viewer.site.store.unfreeze(&viewer.identity, &name).await?;
+    let unfreeze = Operation::Unfreeze { name: name.clone() };
+    viewer.site.store.intervene(&viewer.identity, unfreeze).await?;
     Ok(done(&viewer, &name, "unfrozen").await)
 }
 

@@ -13,6 +13,7 @@ use crate::snapshot::HolderSummary;
 
 /// Whether the request that failed took effect in the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = CertaintyWord))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// It took effect.
@@ -21,6 +22,17 @@ pub enum Certainty {
     NotApplied,
     /// It may have taken effect, or may still take effect.
     Unknown,
+}
+
+impl Certainty {
+    /// Returns the word for it, as JSON has it. It never changes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Certainty::Applied => "applied",
+            Certainty::NotApplied => "not_applied",
+            Certainty::Unknown => "unknown",
+        }
+    }
 }
 
 /// Why a lease was lost.

@@ -162,25 +162,9 @@ pub(crate) struct AuditRecordBody {
     fencing_token: Option<FencingToken>,
     /// Why.
     reason: String,
-    outcome: OutcomeBody,
+    outcome: AuditOutcome,
     /// The error of an action that was refused or whose outcome is unknown.
     detail: String,
-}
-
-/// What became of an action.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OutcomeBody {
-    /// It is done.
-    Done,
-    /// The holder was notified, and keeps the name for the rest of its lease at most.
-    Notified,
-    /// There was nothing to act on.
-    NothingThere,
-    /// It was refused or failed. Nothing was changed.
-    Refused,
-    /// Whether it took effect is unknown.
-    Unknown,
 }
 
 impl AuditRecordBody {
@@ -195,13 +179,7 @@ impl AuditRecordBody {
             name: record.name.map(|name| name.as_str().to_owned()),
             fencing_token: record.fencing_token,
             reason: record.reason,
-            outcome: match record.outcome {
-                AuditOutcome::Done => OutcomeBody::Done,
-                AuditOutcome::Notified => OutcomeBody::Notified,
-                AuditOutcome::NothingThere => OutcomeBody::NothingThere,
-                AuditOutcome::Refused => OutcomeBody::Refused,
-                AuditOutcome::Unknown => OutcomeBody::Unknown,
-            },
+            outcome: record.outcome,
             detail: record.detail,
         }
     }

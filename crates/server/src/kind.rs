@@ -65,18 +65,6 @@ pub enum Kind {
     Protocol,
 }
 
-/// Whether a request took effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum CertaintyWord {
-    /// It did.
-    Applied,
-    /// It did not, and never will.
-    NotApplied,
-    /// Nobody can say.
-    Unknown,
-}
-
 /// Why a lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]

@@ -14,7 +14,7 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::json::Json;
-use crate::kind::{CertaintyWord, Kind, LostWord};
+use crate::kind::{Kind, LostWord};
 use crate::metrics::Waited;
 use crate::rights::Right;
 
@@ -43,7 +43,7 @@ pub(crate) struct ProblemBody {
     /// A stable word for programs.
     kind: Kind,
     /// Whether the request took effect.
-    certainty: CertaintyWord,
+    certainty: Certainty,
     /// After how many seconds another attempt is worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -77,7 +77,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             kind,
-            certainty: CertaintyWord::NotApplied,
+            certainty: Certainty::NotApplied,
             retry_after: None,
             field: None,
             fix: None,
@@ -143,7 +143,7 @@ impl Problem {
 
     /// Returns whether the request may have taken effect.
     pub fn is_uncertain(&self) -> bool {
-        self.0.certainty != CertaintyWord::NotApplied
+        self.0.certainty != Certainty::NotApplied
     }
 
     /// A request of no known form.
@@ -329,11 +329,7 @@ impl Problem {
     }
 
     pub(crate) fn certain(mut self, certainty: Certainty) -> Problem {
-        self.0.certainty = match certainty {
-            Certainty::Applied => CertaintyWord::Applied,
-            Certainty::NotApplied => CertaintyWord::NotApplied,
-            Certainty::Unknown => CertaintyWord::Unknown,
-        };
+        self.0.certainty = certainty;
         self
     }
 
@@ -523,7 +519,7 @@ mod tests {
         ] {
             let error = LockError::new("e", kind, Certainty::Unknown);
             let problem = Problem::from(error);
-            assert_eq!((problem.0.status, problem.0.certainty), (status, CertaintyWord::Unknown));
+            assert_eq!((problem.0.status, problem.0.certainty), (status, Certainty::Unknown));
             let text = serde_json::to_string(&problem.0).expect("JSON");
             assert!(!text.contains("s3cret"), "{text}");
         }

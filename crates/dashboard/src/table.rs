@@ -2,6 +2,8 @@
 
 use maud::{Markup, html};
 
+pub(crate) use Head::{Bars, Column, Figures};
+
 /// The head of a column.
 #[derive(Clone, Copy)]
 pub(crate) enum Head {
@@ -22,9 +24,9 @@ pub(crate) fn table(id: &str, label: &str, heads: &[Head], rows: &Markup) -> Mar
                     tr {
                         @for head in heads {
                             @match head {
-                                Head::Column(title) => th scope="col" { (title) },
-                                Head::Figures(title) => th.number scope="col" { (title) },
-                                Head::Bars => td {},
+                                Column(title) => th scope="col" { (title) },
+                                Figures(title) => th.number scope="col" { (title) },
+                                Bars => td {},
                             }
                         }
                     }

@@ -12,8 +12,7 @@ use maud::{Markup, html};
 use crate::fault::Fault;
 use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::table::Head::{self, Column, Figures};
-use crate::table::table;
+use crate::table::{Column, Figures, Head, table};
 use crate::text::{cell, figure, moment, or_dash, query};
 
 pub(crate) const SECTION: Section = Section { title: "Audit", path: "/audit", routes };

@@ -13,8 +13,7 @@ use crate::fault::Fault;
 use crate::history::Blame;
 use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::table::Head::{self, Bars, Column, Figures};
-use crate::table::table;
+use crate::table::{Bars, Column, Figures, Head, table};
 use crate::text::{cell, short};
 
 pub(crate) const SECTION: Section = Section { title: "Contention", path: "/contention", routes };

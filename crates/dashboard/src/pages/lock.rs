@@ -9,7 +9,7 @@ use holdline_core::contract::MAX_REMOVAL_REASON_BYTES;
 use holdline_core::{
     FencingToken, GrantState, HolderView, LockName, Operation, OperationReply, Snapshot,
 };
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 
 use crate::chart::{self, Track};
 use crate::fault::Fault;
@@ -17,8 +17,7 @@ use crate::fields::Fields;
 use crate::history::{History, Hold, Row, What, who};
 use crate::layout::Page;
 use crate::site::{Form, Query, Site, Viewer};
-use crate::table::Head::{self, Column, Figures};
-use crate::table::table;
+use crate::table::{Column, Figures, Head, table};
 use crate::text::{Text, cell, count, figure, moment, or_dash, query, short};
 
 /// How many holders, waiters and past holds a page has.
@@ -235,7 +234,7 @@ fn reason_field(longest: usize) -> Markup {
 }
 
 /// A form behind its title: what an operator may do, what it does, and its button.
-fn action(viewer: &Viewer, name: &str, path: &str, title: &Markup, fields: &Markup) -> Markup {
+fn action(viewer: &Viewer, name: &str, path: &str, title: impl Render, fields: &Markup) -> Markup {
     html! {
         details {
             summary { (title) }
@@ -266,7 +265,7 @@ fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> M
         }
         div { button.danger { "Revoke" } }
     };
-    action(viewer, name, "/lock/revoke", &title, &fields)
+    action(viewer, name, "/lock/revoke", title, &fields)
 }
 
 fn remove_form(viewer: &Viewer, lock: &Snapshot) -> Markup {
@@ -287,8 +286,7 @@ fn remove_form(viewer: &Viewer, lock: &Snapshot) -> Markup {
         (reason_field(MAX_REMOVAL_REASON_BYTES))
         div { button.danger { "Remove" } }
     };
-    let title = html! { "Remove a waiter" };
-    action(viewer, lock.name.as_str(), "/lock/remove-waiter", &title, &fields)
+    action(viewer, lock.name.as_str(), "/lock/remove-waiter", "Remove a waiter", &fields)
 }
 
 fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
@@ -301,7 +299,7 @@ fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
         (reason_field(MOST_REASON))
         div { button.danger { "Freeze" } }
     };
-    action(viewer, name, "/lock/freeze", &html! { "Freeze" }, &fields)
+    action(viewer, name, "/lock/freeze", "Freeze", &fields)
 }
 
 fn past(history: &History, lock: &Snapshot, holds: &[&Hold]) -> Markup {

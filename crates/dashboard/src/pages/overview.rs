@@ -12,8 +12,7 @@ use crate::history::{History, Hold, Row, What, who};
 use crate::layout::{Page, Section, lock_link};
 use crate::seen::View;
 use crate::site::{Query, Site, Viewer};
-use crate::table::Head::{self, Column};
-use crate::table::table;
+use crate::table::{Column, Head, table};
 use crate::text::{Text, cell, count, moment, query, short};
 
 pub(crate) const SECTION: Section = Section { title: "Overview", path: "", routes };
@@ -34,7 +33,8 @@ async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     let stores = stores(&viewer);
     let main = {
         let history = viewer.site.seen.history();
-        let rows: Vec<&Row> = view.rows.iter().filter(|row| may_see(&viewer, row)).collect();
+        let may_see = |row: &&Row| viewer.identity.covers(row.lock.name.as_str());
+        let rows: Vec<&Row> = view.rows.iter().filter(may_see).collect();
         html! {
             h1 { "Overview" }
             div #overview data-live="" {
@@ -47,10 +47,6 @@ async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
         }
     };
     Ok(Page { viewer, section: SECTION.path, title: "Overview".to_owned(), main })
-}
-
-fn may_see(viewer: &Viewer, row: &Row) -> bool {
-    viewer.identity.covers(row.lock.name.as_str())
 }
 
 fn within_a_day(at: SystemTime) -> bool {

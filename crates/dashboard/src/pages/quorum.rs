@@ -10,8 +10,7 @@ use maud::{Markup, html};
 use crate::fault::Fault;
 use crate::layout::{Page, Section};
 use crate::site::{Query, Site, Viewer};
-use crate::table::Head::{self, Column, Figures};
-use crate::table::table;
+use crate::table::{Column, Figures, Head, table};
 use crate::text::{Text, moment, short};
 
 pub(crate) const SECTION: Section = Section { title: "Quorum", path: super::OF_QUORUM, routes };

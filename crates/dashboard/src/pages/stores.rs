@@ -10,8 +10,7 @@ use crate::checks::{Checked, Checks};
 use crate::fault::Fault;
 use crate::layout::{Page, Section};
 use crate::site::{Query, Site, StoreEntry, Viewer};
-use crate::table::Head::{self, Column};
-use crate::table::table;
+use crate::table::{Column, Head, table};
 use crate::text::{Text, moment};
 
 pub(crate) const SECTION: Section = Section { title: "Stores", path: "/stores", routes };

@@ -12,8 +12,7 @@ use crate::fault::Fault;
 use crate::history::{Hold, What, who};
 use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::table::Head::{self, Column};
-use crate::table::table;
+use crate::table::{Column, Head, table};
 use crate::text::{Text, figure, moment, short};
 
 pub(crate) const SECTION: Section = Section { title: "Timeline", path: "/timeline", routes };

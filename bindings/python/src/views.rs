@@ -2,103 +2,44 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use holdline::admin::json::{HolderJson, LockJson, WaiterJson};
-use holdline::admin::{HolderFields, HolderView, Snapshot};
+use holdline::admin::json::{HolderJson, LockJson};
+use holdline::admin::{HolderFields, Snapshot};
 use holdline::{ErrorKind, HolderSummary, LostReason, ReleaseOutcome, RiskReason};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyDict;
 use serde::Serialize;
-use serde_json::Value;
 
 pub(crate) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What a holder states about itself, as the library writes it in JSON.
-pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bound<'py, PyDict>> {
-    let view = PyDict::new(py);
-    for (key, text) in [
-        ("host", &fields.host),
-        ("user", &fields.user),
-        ("program", &fields.program),
-        ("reason", &fields.reason),
-        ("traceparent", &fields.traceparent),
-        ("value", &fields.value),
-    ] {
-        view.set_item(key, text)?;
-    }
-    view.set_item("pid", fields.pid)?;
-    view.set_item("labels", &fields.labels)?;
-    Ok(view)
+/// What a holder states about itself.
+pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bound<'py, PyAny>> {
+    views(py)?.call_method1("fields", (json(fields)?,))
 }
 
 /// A holder of which an error tells.
-pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyDict>> {
-    beside(py, by.metadata.fields(), &HolderJson::from(by))
-}
-
-/// A holder of a snapshot.
-fn holder_view<'py>(py: Python<'py>, by: &HolderView) -> PyResult<Bound<'py, PyDict>> {
-    let view = beside(py, by.summary.metadata.fields(), &HolderJson::from(by))?;
-    if !view.contains("revoke_reason")? {
-        view.set_item("revoke_reason", py.None())?;
-    }
-    view.set_item("live", by.live)?;
-    view.set_item("detached", by.detached)?;
-    view.set_item("pids", &by.pids)?;
-    Ok(view)
+pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyAny>> {
+    views(py)?.call_method1("holder", (json(&HolderJson::from(by))?,))
 }
 
 /// The state of a name: its holders and its queue, head first.
 pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> {
-    let view = PyDict::new(py);
-    add(&view, &LockJson::from(state))?;
-    view.del_item("held")?;
-    view.set_item("is_held", state.is_held())?;
-    view.set_item("frozen", state.freeze.as_ref().map(|freeze| &freeze.reason))?;
-    let holders = state.holders.iter().map(|by| holder_view(py, by));
-    view.set_item("holders", holders.collect::<PyResult<Vec<_>>>()?)?;
-    let queue = state.queue.iter();
-    let queue = queue.map(|one| beside(py, one.metadata.fields(), &WaiterJson::from(one)));
-    view.set_item("queue", queue.collect::<PyResult<Vec<_>>>()?)?;
-    Ok(view.into_any().unbind())
+    let holders = state.holders.iter();
+    let own: Vec<_> = holders.map(|by| (by.live, by.detached, by.pids.clone())).collect();
+    let text = json(&LockJson::from(state))?;
+    Ok(views(py)?.call_method1("snapshot", (text, own))?.unbind())
 }
 
-/// Puts what a holder or waiter states about itself beside its other fields.
-fn beside<'py>(
-    py: Python<'py>,
-    about: HolderFields,
-    json: &impl Serialize,
-) -> PyResult<Bound<'py, PyDict>> {
-    let view = fields(py, &about)?;
-    add(&view, json)?;
-    view.del_item("about")?;
-    Ok(view)
+/// The module that makes dicts of JSON.
+fn views(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("holdline._views")
 }
 
-/// Adds the fields of a JSON object. Python has times in seconds: `left_ms` becomes `left`.
-fn add(view: &Bound<'_, PyDict>, json: &impl Serialize) -> PyResult<()> {
-    let json = serde_json::to_value(json).map_err(|why| PyValueError::new_err(why.to_string()))?;
-    for (key, value) in json.as_object().into_iter().flatten() {
-        if let Some(key) = key.strip_suffix("_ms") {
-            view.set_item(key, value.as_f64().map(|millis| millis / 1_000.0))?;
-            continue;
-        }
-        match value {
-            Value::Bool(truth) => view.set_item(key, truth)?,
-            Value::Number(number) => view.set_item(key, number.as_u64())?,
-            Value::String(text) => view.set_item(key, text)?,
-            Value::Object(_) => {
-                let inner = PyDict::new(view.py());
-                add(&inner, value)?;
-                view.set_item(key, inner)?;
-            }
-            Value::Null | Value::Array(_) => view.set_item(key, view.py().None())?,
-        }
-    }
-    Ok(())
+/// Writes what always encodes.
+pub(crate) fn json(view: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(view).map_err(|why| PyValueError::new_err(why.to_string()))
 }
 
 /// A loss: its word, and a text for people.

@@ -19,7 +19,7 @@ pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bo
     views(py)?.call_method1("fields", (json(fields)?,))
 }
 
-/// A holder of which an error tells.
+/// A holder that an error reports.
 pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyAny>> {
     views(py)?.call_method1("holder", (json(&HolderJson::from(by))?,))
 }

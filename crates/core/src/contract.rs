@@ -5,8 +5,8 @@
 //! another. `left` is counted from the moment at which the call began. An engine that has older
 //! information (votes of several nodes, a session's last keepalive) returns less.
 //!
-//! The engine `http` sends this data to a server as it is serialized here: a change of it increments
-//! `PROTOCOL` there.
+//! The engine `http` sends this data to a server as it is serialized here: who changes it
+//! increments `PROTOCOL` there.
 
 #[cfg(unix)]
 use std::os::fd::OwnedFd;

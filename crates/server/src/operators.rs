@@ -25,7 +25,8 @@ use crate::rights::Right;
 use crate::views::millis;
 
 impl App {
-    /// Carries out an operator's command, if they may; that there is nothing to act on is a problem.
+    /// Carries out an operator's command, if they may. If there is nothing to act on, that is a
+    /// problem.
     pub(crate) async fn intervene(
         &self,
         identity: &Identity,

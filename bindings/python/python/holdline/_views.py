@@ -19,7 +19,7 @@ def fields(text: str) -> dict[str, Any]:
 
 
 def holder(text: str) -> dict[str, Any]:
-    """A holder of which an error tells."""
+    """A holder that an error reports."""
     return _contender(json.loads(text))
 
 

@@ -1,21 +1,22 @@
 //! The state of a name, for people and tools.
 //!
-//! A snapshot is outdated when it arrives. No rule depends on one.
+//! A snapshot is outdated when it arrives. No rule depends on one. The engine `http` and a server
+//! send each other these types as they are serialized here; what people and tools read is `json`.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::escape::Escaped;
 use crate::lease_id::ShortLeaseId;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, as_text};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
 
 /// A holder, in short.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderSummary {
     /// The first digits of its lease id.
     pub lease_id: ShortLeaseId,
@@ -29,6 +30,7 @@ pub struct HolderSummary {
     /// acquire if the engine would have to ask the store once more.
     pub left: Option<Duration>,
     /// What it states about itself.
+    #[serde(with = "as_text")]
     pub metadata: Metadata,
 }
 
@@ -66,7 +68,7 @@ pub fn coarse(duration: Duration) -> String {
 }
 
 /// The state of a grant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantState {
     /// Held.
@@ -78,22 +80,25 @@ pub enum GrantState {
 }
 
 /// A holder, in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderView {
     /// Who it is.
+    #[serde(flatten)]
     pub summary: HolderSummary,
     /// The state of its grant.
     pub state: GrantState,
     /// Whether the grant belongs to no process.
     pub detached: bool,
-    /// Whether the grant lasts as long as its processes.
+    /// Whether the grant lasts as long as its processes. Not for other machines.
+    #[serde(skip)]
     pub live: bool,
-    /// The processes that keep a live grant, where the engine knows.
+    /// The processes that keep a live grant, where the engine knows. Not for other machines.
+    #[serde(skip)]
     pub pids: Vec<u32>,
 }
 
 /// A contender in the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaiterView {
     /// The first digits of its lease id.
     pub lease_id: ShortLeaseId,
@@ -102,11 +107,12 @@ pub struct WaiterView {
     /// For how long it has waited, where the engine knows.
     pub waited: Option<Duration>,
     /// What it states about itself.
+    #[serde(with = "as_text")]
     pub metadata: Metadata,
 }
 
 /// An operator's freeze.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeView {
     /// The operator's reason.
     pub reason: String,
@@ -119,7 +125,7 @@ pub struct FreezeView {
 }
 
 /// The state of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The lock name.
     pub name: LockName,
@@ -161,7 +167,8 @@ impl Snapshot {
 }
 
 /// Asks for names that are held or waited for. The default asks for the first whole page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ListRequest {
     /// Only names that begin with this text.
     pub prefix: String,
@@ -178,7 +185,7 @@ impl Default for ListRequest {
 }
 
 /// One page of names, in byte order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPage {
     /// The names.
     pub names: Vec<Snapshot>,

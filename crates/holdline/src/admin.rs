@@ -37,6 +37,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use holdline_core::json;
 use holdline_core::{
     AuditCommand, AuditEntry, AuditPage, AuditRecord, AuditRequest, Certainty, ClientId, Engine,
     ErrorKind, LockError, LockName,

@@ -12,15 +12,13 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use holdline_core::counting::CountingCommand;
-use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, AuditCommand, Hints, Hold, ListRequest, LockError, Operation, OperationReply,
-    Purpose, ReleaseReply, RenewReply, RenewRequest,
+    AcquireReply, AuditCommand, Hints, Hold, ListPage, ListRequest, LockError, Operation, Purpose,
+    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_http::wire::{
-    Acquire, Acquired, Batch, Description, Failure, Inspect, List, Operate, Operated, Outcome,
-    Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch, hint_byte,
+    Acquire, Batch, Description, Failure, Inspect, Operate, Operated, Outcome, Renew, STILL_HERE,
+    Watch, hint_byte,
 };
 use sha2::{Digest, Sha256};
 
@@ -30,6 +28,7 @@ use crate::identity::Identity;
 use crate::input::Body;
 use crate::json::Json;
 use crate::open_access::OpenAccess;
+use crate::operators::check_right;
 use crate::problem::Problem;
 use crate::rights::Right;
 
@@ -40,13 +39,13 @@ const MOST_LINES: usize = 128;
 
 type Answer<T> = Result<Json<Outcome<T>>, Problem>;
 
-fn answer<T>(reply: Result<impl Into<T>, LockError>) -> Answer<T> {
+fn answer<T>(reply: Result<T, LockError>) -> Answer<T> {
     Ok(Json(outcome(reply)))
 }
 
-fn outcome<T>(reply: Result<impl Into<T>, LockError>) -> Outcome<T> {
+fn outcome<T>(reply: Result<T, LockError>) -> Outcome<T> {
     match reply {
-        Ok(reply) => Outcome::Ok(reply.into()),
+        Ok(reply) => Outcome::Ok(reply),
         Err(error) => {
             tracing::debug!(%error, "a command failed");
             Outcome::Error(Failure::of(&error))
@@ -76,12 +75,11 @@ pub(crate) async fn acquire(
     State(app): State<App>,
     identity: Identity,
     Body(body): Body<Acquire>,
-) -> Answer<Acquired> {
+) -> Answer<AcquireReply> {
     let request = body.into_request();
-    let request = request.map_err(|error| Problem::invalid("metadata", error.to_string()))?;
     identity.may_on(Right::Lock, request.name.as_str())?;
     if let Err(error) = not_live(&app, request.hold) {
-        return answer(Err::<AcquireReply, _>(error));
+        return answer(Err(error));
     }
     // It may be a repeat, or a look of a waiter.
     let mut places = app.lease_places(&identity, 1, Some(request.lease_id))?;
@@ -115,8 +113,8 @@ fn without_holder(reply: AcquireReply) -> AcquireReply {
 pub(crate) async fn renew(
     State(app): State<App>,
     identity: Identity,
-    Body(Batch { lines }): Body<Batch>,
-) -> Answer<Vec<Outcome<Renewed>>> {
+    Body(Batch { lines }): Body<Batch<Vec<Renew>>>,
+) -> Answer<Vec<Outcome<RenewReply>>> {
     if lines.len() > MOST_LINES {
         return Err(Problem::invalid("lines", format!("may have {MOST_LINES} lines at most")));
     }
@@ -147,9 +145,8 @@ pub(crate) async fn renew(
 pub(crate) async fn release(
     State(app): State<App>,
     identity: Identity,
-    Body(body): Body<Release>,
-) -> Answer<Released> {
-    let request = body.into_request();
+    Body(request): Body<ReleaseRequest>,
+) -> Answer<ReleaseReply> {
     identity.may_on(Right::Lock, request.name.as_str())?;
     let reply = app.engine().release(&request).await;
     if let Ok(ReleaseReply::Released { .. }) = &reply {
@@ -162,20 +159,18 @@ pub(crate) async fn inspect(
     State(app): State<App>,
     identity: Identity,
     Body(Inspect { name }): Body<Inspect>,
-) -> Answer<SnapshotMessage> {
+) -> Answer<Snapshot> {
     identity.may_on(Right::View, name.as_str())?;
-    let snapshot = app.engine().inspect(&name).await;
-    answer(snapshot.map(|snapshot| SnapshotMessage::of(&snapshot)))
+    answer(app.engine().inspect(&name).await)
 }
 
 pub(crate) async fn list(
     State(app): State<App>,
     identity: Identity,
-    Body(body): Body<List>,
-) -> Answer<Page> {
-    let request: ListRequest = body.into_request();
+    Body(request): Body<ListRequest>,
+) -> Answer<ListPage> {
     identity.may_on(Right::View, &request.prefix)?;
-    answer(app.engine().list(&request).await.map(|page| Page::of(&page)))
+    answer(app.engine().list(&request).await)
 }
 
 pub(crate) async fn operate(
@@ -184,55 +179,13 @@ pub(crate) async fn operate(
     Body(body): Body<Operate>,
 ) -> Answer<Operated> {
     let operation = Operation::from(body);
-    let event = match &operation {
-        Operation::Audit(AuditCommand::Read(request)) => {
-            let page = app.audit(&identity, request, |_| true).await?;
-            return answer(Ok(OperationReply::Audit(page)));
-        }
-        Operation::RaiseFence { .. } | Operation::Audit(AuditCommand::Append { .. }) => {
-            identity.may_on(Right::Admin, "")?;
-            None
-        }
-        Operation::Revoke { name, token, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).token(*token).reason(reason))
-        }
-        Operation::RevokeHolder { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).reason(reason))
-        }
-        Operation::RemoveWaiter { name, waiter, reason } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Removed, name).waiter(*waiter).reason(reason))
-        }
-        Operation::Freeze { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Frozen, name).reason(reason))
-        }
-        Operation::Unfreeze { name } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Unfrozen, name))
-        }
-        Operation::Latch { name, command: LatchCommand::Count }
-        | Operation::Counting {
-            name,
-            command: CountingCommand::Available | CountingCommand::Await { .. },
-        } => {
-            identity.may_on(Right::View, name.as_str())?;
-            None
-        }
-        Operation::Latch { name, .. } | Operation::Counting { name, .. } => {
-            identity.may_on(Right::Lock, name.as_str())?;
-            None
-        }
-    };
-    let reply = app.operate(&identity, operation.clone()).await;
-    if let (Some(event), Ok(reply)) = (event, &reply)
-        && !matches!(reply, OperationReply::NothingThere)
-    {
-        app.events.publish(event.by(&identity));
+    if let Operation::Audit(AuditCommand::Read(request)) = &operation {
+        let page = app.audit(&identity, request, |_| true).await?;
+        return answer(Ok(Operated::AuditRead(page)));
     }
-    answer(reply)
+    check_right(&identity, &operation)?;
+    let reply = app.operate(&identity, operation).await;
+    answer(reply.map(Operated::from))
 }
 
 /// Sends the hints of one lease id, a byte each, until the client closes the connection.

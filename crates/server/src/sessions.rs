@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::identity::Identity;
 use crate::input::{Body, lease_id, lock_name};
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::life::MOST_LEASES;
 use crate::locks::{DONE, release_by_id};
 use crate::problem::{Problem, ProblemBody};
@@ -189,7 +190,7 @@ async fn release_all(
     for (name, lease) in leases {
         let released = release_by_id(app, identity, &name, lease).await;
         // A lease that was lost is over too.
-        failure = failure.or(released.err().filter(|problem| problem.kind() != "lost"));
+        failure = failure.or(released.err().filter(|problem| problem.kind() != Kind::Lost));
     }
     failure.map_or(Ok(()), Err)
 }

@@ -16,10 +16,7 @@ use crate::error::protocol;
 use crate::keys::{ACQUIRE, DESCRIBE, INSPECT, LIST, OPERATE, PROTOCOL, RELEASE, RENEW};
 use crate::options::HttpOptions;
 use crate::watch::Watcher;
-use crate::wire::{
-    Acquire, Acquired, Batch, Description, Inspect, List, Operate, Operated, Outcome, Page,
-    Release, Released, Renew, Renewed as RenewedLine, SnapshotMessage, capabilities_of,
-};
+use crate::wire::{Batch, Description, Inspect, Operate, Operated, Outcome};
 
 /// The store behind a server.
 pub(crate) struct Store {
@@ -44,7 +41,7 @@ impl Store {
         if theirs != PROTOCOL {
             return Err(other());
         }
-        let capabilities = capabilities_of(description).ok_or_else(other)?;
+        let capabilities = description.into_capabilities().ok_or_else(other)?;
         Ok(Store { capabilities, client, watcher: Watcher::default() })
     }
 
@@ -53,44 +50,34 @@ impl Store {
         path: &str,
         body: &impl Serialize,
     ) -> Result<R, LockError> {
-        match self.client.post(path, body).await? {
-            Outcome::Ok(reply) => Ok(reply),
-            Outcome::Error(failure) => Err(failure.into_error()),
-        }
+        self.client.post::<Outcome<R>>(path, body).await?.into_result()
     }
 
     pub(crate) async fn acquire(
         &self,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
-        self.ask::<Acquired>(ACQUIRE, &Acquire::of(request)).await.map(AcquireReply::from)
+        self.ask(ACQUIRE, request).await
     }
 
     pub(crate) async fn renew(&self, lines: &[RenewRequest]) -> Renewed {
-        let batch = Batch { lines: lines.iter().map(Renew::of).collect() };
-        let replies: Vec<Outcome<RenewedLine>> = self.ask(RENEW, &batch).await?;
-        let read = |reply| match reply {
-            Outcome::Ok(reply) => Ok(RenewReply::from(reply)),
-            Outcome::Error(failure) => Err(failure.into_error()),
-        };
-        Ok(replies.into_iter().map(read).collect())
+        let replies: Vec<Outcome<RenewReply>> = self.ask(RENEW, &Batch { lines }).await?;
+        Ok(replies.into_iter().map(Outcome::into_result).collect())
     }
 
     pub(crate) async fn release(
         &self,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, LockError> {
-        self.ask::<Released>(RELEASE, &Release::of(request)).await.map(ReleaseReply::from)
+        self.ask(RELEASE, request).await
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let request = Inspect { name: name.clone() };
-        let snapshot: SnapshotMessage = self.ask(INSPECT, &request).await?;
-        Ok(snapshot.into_snapshot())
+        self.ask(INSPECT, &Inspect { name: name.clone() }).await
     }
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.ask::<Page>(LIST, &List::of(request)).await.map(Page::into_page)
+        self.ask(LIST, request).await
     }
 
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {

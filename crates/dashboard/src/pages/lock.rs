@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use holdline_core::audit::MAX_REASON_BYTES;
 use holdline_core::contract::MAX_REMOVAL_REASON_BYTES;
 use holdline_core::{
     FencingToken, GrantState, HolderView, LockName, ShortLeaseId, ShortLeaseIdError, Snapshot,
@@ -21,8 +22,6 @@ use crate::text::{Text, cell, count, moment, or_dash, query, short};
 
 /// How many holders, waiters and past holds a page has.
 const MOST: usize = 200;
-/// The longest reason, in bytes: that of the API.
-const MOST_REASON: usize = 512;
 /// The longest freeze, in minutes: a year.
 const MOST_MINUTES: u64 = 365 * 24 * 60;
 /// The section whose entry of the navigation is marked.
@@ -252,7 +251,7 @@ fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> M
                     "The holder is notified, and its lease is not renewed. If another "
                     "token holds the name by now, nothing is changed."
                 }
-                (reason_field(MOST_REASON))
+                (reason_field(MAX_REASON_BYTES))
                 label.check {
                     input type="checkbox" name="force" value="yes";
                     span {
@@ -306,7 +305,7 @@ fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
                     input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES)
                         required;
                 }
-                (reason_field(MOST_REASON))
+                (reason_field(MAX_REASON_BYTES))
                 div { button.danger { "Freeze" } }
             }
         }
@@ -428,7 +427,7 @@ async fn revoke(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let token: FencingToken = token.parse().map_err(|error: holdline_core::TokenError| {
         Fault::invalid("token", error.to_string(), "send the form of the page of the lock")
     })?;
-    let reason = reason(&mut fields, MOST_REASON)?;
+    let reason = reason(&mut fields, MAX_REASON_BYTES)?;
     let now = fields.choice("force", &[("yes", true)])?.unwrap_or(false);
     fields.finish()?;
     let left = viewer.site.store.revoke(&viewer.identity, &name, token, reason, now).await?;
@@ -452,7 +451,7 @@ async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let minutes = fields.number("minutes", (1, MOST_MINUTES))?;
     let minutes = minutes
         .ok_or_else(|| Fault::invalid("minutes", "it is missing", "say for how many minutes"))?;
-    let reason = reason(&mut fields, MOST_REASON)?;
+    let reason = reason(&mut fields, MAX_REASON_BYTES)?;
     fields.finish()?;
     let duration = Duration::from_secs(minutes * 60);
     viewer.site.store.freeze(&viewer.identity, &name, duration, reason).await?;

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use holdline_sim::{Memory, RedisOptions, ServerCondition};
 
-use crate::real::request;
 use crate::time::TestServer;
+use holdline_services::resp::command as request;
 
 fn bytes(line: &str) -> Vec<u8> {
     request(&line.split(' ').map(|word| word.as_bytes().to_vec()).collect::<Vec<_>>())

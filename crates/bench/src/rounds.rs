@@ -18,7 +18,7 @@ pub(crate) struct Round {
 /// Another library: its name, and its figure of each round.
 pub(crate) type Peer = (&'static str, Vec<f64>);
 
-/// Returns the middle time of `step`, which is repeated and told how often it was done before.
+/// Returns the middle time of `step`, which is repeated. It gets the number of steps before it.
 pub(crate) async fn middle(
     times: usize,
     mut step: impl AsyncFnMut(usize) -> Result<(), Failure>,

@@ -3,8 +3,8 @@
 //! Replies are values for both protocols: a command returns a map, and only the encoder knows that
 //! RESP2 has none.
 //!
-//! Read next: `request` (bytes to commands), `encode` (replies to bytes). The tests read replies with
-//! the decoder of the test ground.
+//! Read next: `request` (bytes to commands), `encode` (replies to bytes). The tests read replies
+//! with the decoder of the test ground.
 
 mod encode;
 mod request;

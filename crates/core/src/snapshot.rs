@@ -145,6 +145,8 @@ pub struct Snapshot {
 
 /// How many holders and how many waiters a snapshot shows at most.
 pub const MAX_VIEWS: usize = 1_000;
+/// How many names a page of a listing has at most.
+pub const MAX_PAGE: usize = 1_000;
 
 impl Snapshot {
     /// Makes the snapshot of a name without holders and waiters.
@@ -164,6 +166,11 @@ impl Snapshot {
     pub fn is_held(&self) -> bool {
         self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
     }
+
+    /// Returns whether a listing shows the name: it is held, waited for, or frozen.
+    pub fn is_used(&self) -> bool {
+        self.is_held() || self.queue_length > 0 || self.freeze.is_some()
+    }
 }
 
 /// Asks for names that are held or waited for. The default asks for the first whole page.
@@ -174,13 +181,26 @@ pub struct ListRequest {
     pub prefix: String,
     /// Where the last page ended; `None` for the first page.
     pub after: Option<LockName>,
-    /// How many names to return at most; engines cut it to 1,000.
+    /// How many names to return at most; [`MAX_PAGE`] if it is more.
     pub limit: usize,
 }
 
 impl Default for ListRequest {
     fn default() -> ListRequest {
-        ListRequest { prefix: String::new(), after: None, limit: 1_000 }
+        ListRequest { prefix: String::new(), after: None, limit: MAX_PAGE }
+    }
+}
+
+impl ListRequest {
+    /// Returns how many names a page may have.
+    pub fn limit(&self) -> usize {
+        self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Returns whether the request is for this name, apart from the limit.
+    pub fn covers(&self, name: &LockName) -> bool {
+        name.as_str().starts_with(&self.prefix)
+            && self.after.as_ref().is_none_or(|after| name > after)
     }
 }
 

@@ -68,7 +68,7 @@ pub(crate) async fn acquire(
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RenewBody {
     /// How long the store keeps the lease from now on; @default_lease@ unless set.
-    #[schema(minimum = 50, maximum = 86_400_000)]
+    #[schema(minimum = 50, maximum = 86_400_000)] // MAX_LEASE
     #[serde(deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
 }

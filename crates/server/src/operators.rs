@@ -100,7 +100,7 @@ pub(crate) struct RevokeBody {
     #[serde(deserialize_with = "fencing_token")]
     fencing_token: FencingToken,
     /// Why, at most 512 bytes.
-    #[schema(max_length = 512)]
+    #[schema(max_length = 512)] // MAX_REASON_BYTES
     #[serde(default)]
     reason: String,
     /// Free the name at once, outside the promise of exclusion. Otherwise the holder is notified,
@@ -199,7 +199,7 @@ pub(crate) struct FreezeRequest {
     #[serde(deserialize_with = "crate::json::whole")]
     duration_ms: u64,
     /// Why, at most 512 bytes.
-    #[schema(max_length = 512)]
+    #[schema(max_length = 512)] // MAX_REASON_BYTES
     #[serde(default)]
     reason: String,
 }

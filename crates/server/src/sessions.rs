@@ -29,7 +29,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SessionBody {
     /// How long the leases live without a heartbeat; @default_lease@ unless set.
-    #[schema(minimum = 1000, maximum = 86_400_000)]
+    #[schema(minimum = 1000, maximum = 86_400_000)] // MAX_LEASE
     #[serde(deserialize_with = "crate::json::maybe")]
     duration_ms: Option<u64>,
     /// Leases to take over: those of a session whose server is gone.
@@ -43,7 +43,11 @@ pub(crate) struct SessionBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseRef {
     /// The lock name.
-    #[schema(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    #[schema(
+        min_length = 1,
+        max_length = 512, // MAX_NAME_BYTES
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"
+    )]
     name: String,
     /// The lease id.
     #[schema(pattern = "^[0-9a-f]{32}$")]

@@ -5,9 +5,14 @@
 //! the constant's name follows the time in a comment, as in `30 s<!-- MAX_FIRST_LEASE -->`, and the
 //! number must be the constant's. Another comment, such as `<!-- example -->`, marks another time.
 //!
-//! Two numbers of the lock table are written in SQL: the rule lists these places, and each must
-//! have the constant's number.
+//! Some numbers and lengths are written in SQL: the rule lists these places, and each must have the
+//! constant's number.
+//!
+//! Rust names the constants. `in_rust` finds literals in their place.
 
+mod in_rust;
+
+use self::in_rust::{Amount, Constant};
 use super::Finding;
 use crate::markdown::prose;
 use crate::rust_source::lines_of;
@@ -17,27 +22,50 @@ use syn::visit::Visit;
 
 /// Where the constants are defined.
 const HOMES: [&str; 2] = ["crates/core/src/lease.rs", "crates/core/src/contract.rs"];
-/// The constants, all of them whole seconds.
-const CONSTANTS: [&str; 8] = [
-    "DEFAULT_LEASE",
-    "MAX_FIRST_LEASE",
-    "MAX_LEASE",
-    "MIN_TOMBSTONE",
-    "QUEUE_SILENCE",
-    "QUEUE_HEARTBEAT",
-    "MIN_CLAIM_WINDOW",
-    "MAX_CLAIM_WINDOW",
+/// The constants, all of them whole seconds, each with a word of what a copy in Rust stands for.
+const CONSTANTS: [(&str, &str); 8] = [
+    ("DEFAULT_LEASE", "lease"),
+    ("MAX_FIRST_LEASE", "lease"),
+    ("MAX_LEASE", "lease"),
+    ("MIN_TOMBSTONE", "tombstone"),
+    ("QUEUE_SILENCE", "silence"),
+    ("QUEUE_HEARTBEAT", "heartbeat"),
+    ("MIN_CLAIM_WINDOW", "claim"),
+    ("MAX_CLAIM_WINDOW", "claim"),
+];
+/// The lengths in bytes, the files that define them, and the same word.
+const LENGTHS: [(&str, &str, &str); 3] = [
+    ("MAX_NAME_BYTES", NAME, "name"),
+    ("MAX_REASON_BYTES", AUDIT, "reason"),
+    ("MAX_METADATA_BYTES", METADATA, "metadata"),
 ];
 /// A time that follows from a constant, and that pages state by this name: the renew interval.
 const DERIVED: (&str, &str, u64) = ("DEFAULT_LEASE / 3", "DEFAULT_LEASE", 3);
 /// Copies of numbers that are no times: the file, the text in front of the number, the constant and
 /// the file that defines it.
-const COUNTS: [(&str, &str, &str, &str); 4] = [
+const COUNTS: [(&str, &str, &str, &str); 16] = [
     (MYSQL, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
     (POSTGRES, "handed < ", "HAND_OVER_BATCH", HOMES[1]),
     (MYSQL, "m.kind = mark_kind) >= ", "MAX_REMEMBERED", TABLE),
     (POSTGRES, "cardinality(kept) >= ", "MAX_REMEMBERED", TABLE),
+    (MYSQL, "in n varbinary(", "MAX_NAME_BYTES", NAME),
+    (MYSQL_VERBS, "in n varbinary(", "MAX_NAME_BYTES", NAME),
+    (MYSQL_VERBS, "declare n varbinary(", "MAX_NAME_BYTES", NAME),
+    (MYSQL_VERBS, "after_name varbinary(", "MAX_NAME_BYTES", NAME),
+    (MYSQL_TABLES, " name varbinary(", "MAX_NAME_BYTES", NAME),
+    (MYSQL, "reason_text varbinary(", "MAX_REASON_BYTES", AUDIT),
+    (MYSQL_VERBS, "reason_text varbinary(", "MAX_REASON_BYTES", AUDIT),
+    (MYSQL_TABLES, "reason varbinary(", "MAX_REASON_BYTES", AUDIT),
+    (MYSQL_TABLES, "revoked varbinary(", "MAX_REASON_BYTES", AUDIT),
+    (MYSQL, "metadata varbinary(", "MAX_METADATA_BYTES", METADATA),
+    (MYSQL_VERBS, "metadata varbinary(", "MAX_METADATA_BYTES", METADATA),
+    (MYSQL_TABLES, "metadata varbinary(", "MAX_METADATA_BYTES", METADATA),
 ];
+const MYSQL_VERBS: &str = "crates/engines/mysql/sql/verbs.sql";
+const MYSQL_TABLES: &str = "crates/engines/mysql/sql/tables.sql";
+const NAME: &str = "crates/core/src/name.rs";
+const AUDIT: &str = "crates/core/src/audit.rs";
+const METADATA: &str = "crates/core/src/metadata.rs";
 const MYSQL: &str = "crates/engines/mysql/sql/rules.sql";
 const POSTGRES: &str = "crates/engines/postgres/sql/rules.sql";
 const TABLE: &str = "crates/core/src/table/mod.rs";
@@ -66,7 +94,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let times: Vec<(&str, u64)> = CONSTANTS
         .iter()
-        .filter_map(|name| {
+        .filter_map(|(name, _)| {
             let seconds = seconds_of(tree, name);
             if seconds.is_none() {
                 let says = format!("`{name}` is not defined in core as a number of seconds");
@@ -79,8 +107,12 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let whole = times.iter().find(|(name, _)| *name == of);
     let in_pages: Vec<(&str, u64)> =
         times.iter().copied().chain(whole.map(|(_, seconds)| (derived, seconds / parts))).collect();
-    found.extend(COUNTS.iter().filter_map(|count| in_count(tree, count)));
+    found.extend(COUNTS.iter().flat_map(|count| in_count(tree, count)));
+    let constants = constants(tree, &times);
     for file in &tree.files {
+        if in_rust::is_product(file) {
+            found.extend(in_rust::findings(file, &constants));
+        }
         let is_program = file.path.starts_with(PROGRAMS.0)
             && PROGRAMS.1.iter().any(|end| file.path.ends_with(end));
         if is_program {
@@ -103,24 +135,45 @@ fn seconds_of(tree: &Tree, name: &str) -> Option<u64> {
     factors.map(|factor| factor.trim().parse::<u64>().ok()).product()
 }
 
-/// Compares a copy of a number with its constant.
-fn in_count(tree: &Tree, (path, before, name, home): &(&str, &str, &str, &str)) -> Option<Finding> {
-    let file = tree.file(path)?;
+/// Reads `pub const NAME: usize = …;`.
+fn count_of(tree: &Tree, name: &str, home: &str) -> Option<u64> {
     let start = format!("pub const {name}: usize = ");
-    let constant = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start));
-    let Some(constant) = constant else {
-        return Some(Finding::whole(home, format!("`{name}` is not defined as a number")));
+    let line = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start))?;
+    line.trim_end_matches(';').replace('_', "").parse().ok()
+}
+
+/// What Rust must name: the times and the lengths.
+fn constants(tree: &Tree, times: &[(&'static str, u64)]) -> Vec<Constant> {
+    let word_of = |name: &str| CONSTANTS.iter().find(|(constant, _)| *constant == name);
+    let times = times.iter().filter_map(|(name, seconds)| {
+        let (_, word) = word_of(name)?;
+        Some(Constant { name, word, amount: Amount::Millis(seconds * 1_000) })
+    });
+    let lengths = LENGTHS.iter().filter_map(|(name, home, word)| {
+        Some(Constant { name, word, amount: Amount::Bytes(count_of(tree, name, home)?) })
+    });
+    times.chain(lengths).collect()
+}
+
+/// Compares each copy of a number with its constant.
+fn in_count(tree: &Tree, (path, before, name, home): &(&str, &str, &str, &str)) -> Vec<Finding> {
+    let Some(file) = tree.file(path) else { return Vec::new() };
+    let Some(constant) = count_of(tree, name, home) else {
+        return vec![Finding::whole(home, format!("`{name}` is not defined as a number"))];
     };
-    let constant = constant.trim_end_matches(';').replace('_', "");
-    let mut lines = file.text.lines().enumerate();
-    let Some((index, line)) = lines.find(|(_, line)| line.contains(before)) else {
+    let copies = file.text.lines().enumerate().filter_map(|(index, line)| {
+        let (_, after) = line.split_once(before)?;
+        let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+        Some((index + 1, &after[..end]))
+    });
+    let copies: Vec<(usize, &str)> = copies.collect();
+    if copies.is_empty() {
         let says = format!("`{before}` and a number are not there: correct `COUNTS` of the rule");
-        return Some(Finding::whole(path, says));
-    };
-    let after = &line[line.find(before)? + before.len()..];
-    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-    let says = || format!("`{name}` is {constant}, not {}", &after[..end]);
-    (after[..end] != constant).then(|| Finding::at(path, index + 1, says()))
+        return vec![Finding::whole(path, says)];
+    }
+    let others = copies.into_iter().filter(|(_, number)| number.parse() != Ok(constant));
+    let says = |number: &str| format!("`{name}` is {constant}, not {number}");
+    others.map(|(line, number)| Finding::at(path, line, says(number))).collect()
 }
 
 fn in_program(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
@@ -272,7 +325,7 @@ mod tests {
         pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);\n\
         pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);\n";
     const LUA: &str = "crates/engines/redis/scripts/common.lua";
-    const SQL: &str = "crates/engines/mysql/sql/verbs.sql";
+    const SQL: &str = "crates/engines/postgres/sql/verbs.sql";
     const HELP: &str = "crates/cli/src/verbs/acquire.rs";
 
     fn lines(path: &str, text: &str) -> Vec<Option<usize>> {
@@ -324,13 +377,13 @@ mod tests {
         let contract = format!("{CONTRACT}pub const HAND_OVER_BATCH: usize = 64;\n");
         let table = "pub const MAX_REMEMBERED: usize = 1_024;\n";
         let of = |sql: &str| {
-            let files = [(HOMES[0], LEASE), (HOMES[1], &contract), (TABLE, table), (MYSQL, sql)];
+            let files = [(HOMES[0], LEASE), (HOMES[1], &contract), (TABLE, table), (POSTGRES, sql)];
             let found = found(findings, &files).into_iter();
-            found.map(|(path, line)| (path == MYSQL, line)).collect::<Vec<_>>()
+            found.map(|(path, line)| (path == POSTGRES, line)).collect::<Vec<_>>()
         };
-        assert_eq!(of("while handed < 64 do\nx and m.kind = mark_kind) >= 1024"), []);
-        let others = "while handed < 640 do\nx and m.kind = mark_kind) >= 1025";
-        assert_eq!(of(others), [(true, Some(1)), (true, Some(2))]);
+        assert_eq!(of("while handed < 64 do\nif cardinality(kept) >= 1024"), []);
+        let others = "while handed < 640 do\nif cardinality(kept) >= 1025\nhanded < 64\nhanded < 1";
+        assert_eq!(of(others), [(true, Some(1)), (true, Some(4)), (true, Some(2))]);
         assert_eq!(of("while handed < 64 do"), [(true, None)]);
     }
 

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::routing::get;
 use holdline::watch::NamePattern;
+use holdline_core::name::MAX_NAME_BYTES;
 use holdline_core::{AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest};
 use holdline_server::Kind;
 use maud::{Markup, html};
@@ -55,7 +56,10 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                     "not recorded."
                 }
                 form.filter method="get" action=(viewer.link("/audit")) {
-                    label { "Name" input type="search" name="q" value=(text) maxlength="512"; }
+                    label {
+                        "Name"
+                        input type="search" name="q" value=(text) maxlength=(MAX_NAME_BYTES);
+                    }
                     button { "Filter" }
                 }
                 div #audit data-live="" { (table_of(&viewer, page, &text)) }

@@ -5,6 +5,7 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
+use holdline_core::audit::MAX_REASON_BYTES;
 use holdline_core::contract::MAX_REMOVAL_REASON_BYTES;
 use holdline_core::{
     FencingToken, GrantState, HolderView, LockName, Operation, OperationReply, Snapshot,

@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use holdline_core::lease::DEFAULT_LEASE;
+use holdline_core::name::MAX_NAME_BYTES;
 use holdline_core::{FencingToken, GrantState, HolderFields, Mode};
 use maud::{Markup, html};
 
@@ -20,8 +21,8 @@ pub(crate) const SECTION: Section = Section { title: "Locks", path: "/locks", ro
 
 /// How many rows a page has.
 const ROWS: usize = 100;
-/// The longest filter.
-const MOST_TEXT: usize = 512;
+/// The longest filter: a whole name.
+const MOST_TEXT: usize = MAX_NAME_BYTES;
 
 /// Which names the table has.
 #[derive(Clone, Copy, PartialEq, Eq)]

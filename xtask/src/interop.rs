@@ -197,6 +197,21 @@ fn environment(ground: &Path, name: &str) -> Result<(), String> {
     stamp.leave()
 }
 
+/// Downloads the packages that these two files name, into a directory.
+fn packages_of_npm(place: &Path, wanted: &[PathBuf; 2]) -> Result<(), String> {
+    std::fs::create_dir_all(place).map_err(|why| message_of(place, &why))?;
+    for file in wanted {
+        let copy = place.join(file.file_name().unwrap_or_default());
+        std::fs::copy(file, &copy).map_err(|why| message_of(&copy, &why))?;
+    }
+    download(|| {
+        let mut npm = Command::new("npm");
+        npm.current_dir(place).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
+        npm.arg("--loglevel=error");
+        npm
+    })
+}
+
 fn node(ground: &Path) -> Result<(), String> {
     let place = ground.join("node");
     let wanted = ["package.json", "package-lock.json"].map(|name| family("node").join(name));
@@ -205,17 +220,7 @@ fn node(ground: &Path) -> Result<(), String> {
         return Ok(());
     }
     stamp.lift()?;
-    std::fs::create_dir_all(&place).map_err(|why| message_of(&place, &why))?;
-    for file in &wanted {
-        let copy = place.join(file.file_name().unwrap_or_default());
-        std::fs::copy(file, &copy).map_err(|why| message_of(&copy, &why))?;
-    }
-    download(|| {
-        let mut npm = Command::new("npm");
-        npm.current_dir(&place).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-        npm.arg("--loglevel=error");
-        npm
-    })?;
+    packages_of_npm(&place, &wanted)?;
     stamp.leave()
 }
 

@@ -11,7 +11,7 @@ use pyo3::types::{PyDict, PyList};
 
 use crate::errors::check;
 use crate::grant::{Grant, Held, Lease};
-use crate::layers::{Latch, Leaders, Once};
+use crate::layers::{self, Latch, Leaders, Once};
 use crate::lock::{Kind, Lock};
 use crate::operation::Operation;
 use crate::options;
@@ -133,10 +133,7 @@ impl Client {
     fn leader(&self, py: Python<'_>, name: &str) -> PyResult<Operation> {
         let election = check(py, self.0.election(name))?;
         let work = async move { election.leader().await };
-        Ok(Operation::new(work, |py, leader| match leader {
-            Some(leader) => crate::layers::leader(py, &leader),
-            None => Ok(py.None()),
-        }))
+        Ok(Operation::new(work, layers::leader))
     }
 
     /// The leaders, one after the other.

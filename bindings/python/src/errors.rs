@@ -1,6 +1,8 @@
 //! Errors of the library as exceptions.
 
-use holdline::{Certainty, ErrorKind, HolderSummary, LockError};
+use std::fmt::Display;
+
+use holdline::{ErrorKind, HolderSummary, LockError};
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -19,11 +21,7 @@ pub(crate) fn raise(py: Python<'_>, error: &LockError) -> PyErr {
 fn made<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyAny>> {
     static MAKE: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
     let make = MAKE.import(py, "holdline._errors", "make")?;
-    let certainty = match error.certainty() {
-        Certainty::Applied => "applied",
-        Certainty::NotApplied => "not_applied",
-        Certainty::Unknown => "unknown",
-    };
+    let certainty = error.certainty().word();
     let name = error.name().map(|name| name.as_str());
     let details = details(py, error.kind())?;
     let kind = error.kind().word();
@@ -52,6 +50,11 @@ fn details<'py>(py: Python<'py>, kind: &ErrorKind) -> PyResult<Bound<'py, PyDict
         _ => {}
     }
     Ok(details)
+}
+
+/// Makes the exception of a value that the library cannot take.
+pub(crate) fn invalid(py: Python<'_>, field: &'static str, why: impl Display) -> PyErr {
+    raise(py, &LockError::invalid("holdline", field, why))
 }
 
 /// Raises an error that was made before anything was asked.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdline::fence::{
     Access, Exclusive, FenceError, Proof, REDIS_GUARD, RedisCall, RedisFence, Rules, Shared, sql,
 };
-use holdline::{Certainty, FencingToken, LockError, LockName, Mode};
+use holdline::{FencingToken, LockError, LockName, Mode};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
@@ -52,11 +52,7 @@ fn fence_error(py: Python<'_>, error: &FenceError) -> PyErr {
         FenceError::Write { .. } => Ok("write"),
         _ => Ok("failed"),
     };
-    let certainty = match error.certainty() {
-        Certainty::Applied => "applied",
-        Certainty::NotApplied => "not_applied",
-        Certainty::Unknown => "unknown",
-    };
+    let certainty = error.certainty().word();
     let made = kind.and_then(|kind| {
         let make = MAKE.import(py, "holdline.fence", "make")?;
         make.call1((kind, error.to_string(), certainty, details))

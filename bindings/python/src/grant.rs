@@ -282,7 +282,7 @@ impl Lease {
     }
 
     fn to_json(&self) -> PyResult<String> {
-        serde_json::to_string(&self.0).map_err(|why| PyValueError::new_err(why.to_string()))
+        views::json(&self.0)
     }
 
     #[getter]

@@ -14,8 +14,9 @@ use crate::options;
 use crate::own::Own;
 use crate::views;
 
-/// `(term, value, since, host)` of a leader.
-pub(crate) fn leader(py: Python<'_>, leader: &Leader) -> PyResult<Py<PyAny>> {
+/// `(term, value, since, host)` of a leader; `None` if nobody leads.
+pub(crate) fn leader(py: Python<'_>, leader: Option<Leader>) -> PyResult<Py<PyAny>> {
+    let Some(leader) = leader else { return Ok(py.None()) };
     let since = leader.since().map(views::seconds);
     let view = (leader.term().get(), leader.value(), since, leader.host());
     view.into_py_any(py)
@@ -37,10 +38,7 @@ impl Leaders {
     fn next(&self) -> Operation {
         let leaders = (*self.0).clone();
         let work = async move { leaders.lock().await.next().await.transpose() };
-        Operation::new(work, |py, next| match next {
-            Some(next) => leader(py, &next),
-            None => Ok(py.None()),
-        })
+        Operation::new(work, leader)
     }
 }
 

@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use holdline::once::{OnceOptions, Slot};
-use holdline::{Keep, LockError, LockOptions};
+use holdline::{Keep, LockOptions};
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyBool, PyDelta, PyDict, PyFloat, PyInt};
 
-use crate::errors::raise;
+use crate::errors::invalid;
 
 /// Reads a time: a `timedelta`, or seconds as a number.
 pub(crate) fn duration(field: &'static str, value: &Bound<'_, PyAny>) -> PyResult<Duration> {
@@ -18,14 +18,10 @@ pub(crate) fn duration(field: &'static str, value: &Bound<'_, PyAny>) -> PyResul
     } else if is_number && !value.is_instance_of::<PyBool>() {
         value.extract()?
     } else {
-        let given = value.get_type().name()?;
-        let says = format!("`{field}` is seconds or a timedelta, not {given}");
-        return Err(PyTypeError::new_err(says));
+        return Err(wrong(field, "seconds or a timedelta", value));
     };
-    Duration::try_from_secs_f64(seconds).map_err(|error| {
-        let says = format!("{seconds} s is no time: {error}");
-        raise(value.py(), &LockError::invalid("holdline", field, says))
-    })
+    Duration::try_from_secs_f64(seconds)
+        .map_err(|error| invalid(value.py(), field, format!("{seconds} s is no time: {error}")))
 }
 
 /// Reads a count. What no integer of the library can be is refused as its other wrong values.
@@ -37,10 +33,7 @@ pub(crate) fn number<T: TryFrom<i64>>(
         return Err(wrong(field, "a whole number", value));
     }
     let number = value.extract::<i64>().ok().and_then(|number| T::try_from(number).ok());
-    number.ok_or_else(|| {
-        let says = format!("{value} is out of range");
-        raise(value.py(), &LockError::invalid("holdline", field, says))
-    })
+    number.ok_or_else(|| invalid(value.py(), field, format!("{value} is out of range")))
 }
 
 fn text(field: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
@@ -90,7 +83,7 @@ fn keep(value: &Bound<'_, PyAny>) -> PyResult<Keep> {
         "live" => Ok(Keep::Live),
         other => {
             let says = format!("must be renewed, fixed, detached or live, not {other:?}");
-            Err(raise(value.py(), &LockError::invalid("holdline", "keep", says)))
+            Err(invalid(value.py(), "keep", says))
         }
     }
 }
@@ -137,10 +130,7 @@ pub(crate) fn once(
     let slot = match (every, cron) {
         (Some(every), None) => Slot::every(every),
         (None, Some(cron)) => Slot::cron(cron, zone),
-        _ => {
-            let error = LockError::invalid("holdline", "slot", "needs either `every` or `cron`");
-            return Err(raise(py, &error));
-        }
+        _ => return Err(invalid(py, "slot", "needs either `every` or `cron`")),
     };
     Ok((slot, once.with_lock(lock)))
 }

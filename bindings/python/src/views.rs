@@ -2,64 +2,44 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use holdline::admin::json::{HolderJson, LockJson};
 use holdline::admin::{HolderFields, Snapshot};
 use holdline::{ErrorKind, HolderSummary, LostReason, ReleaseOutcome, RiskReason};
 use pyo3::IntoPyObjectExt;
+use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::{PyDict, PyList};
+use serde::Serialize;
 
 pub(crate) fn seconds(time: SystemTime) -> f64 {
     time.duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64())
 }
 
-/// What a holder states about itself, as the library writes it in JSON.
-pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bound<'py, PyDict>> {
-    let view = PyDict::new(py);
-    for (key, text) in [
-        ("host", &fields.host),
-        ("user", &fields.user),
-        ("program", &fields.program),
-        ("reason", &fields.reason),
-        ("traceparent", &fields.traceparent),
-        ("value", &fields.value),
-    ] {
-        view.set_item(key, text)?;
-    }
-    view.set_item("pid", fields.pid)?;
-    view.set_item("labels", &fields.labels)?;
-    Ok(view)
+/// What a holder states about itself.
+pub(crate) fn fields<'py>(py: Python<'py>, fields: &HolderFields) -> PyResult<Bound<'py, PyAny>> {
+    views(py)?.call_method1("fields", (json(fields)?,))
 }
 
-pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyDict>> {
-    let view = fields(py, &by.metadata.fields())?;
-    view.set_item("lease_id", by.lease_id.to_string())?;
-    view.set_item("fencing_token", by.token.map(|token| token.get()))?;
-    view.set_item("mode", by.mode.word())?;
-    view.set_item("held_for", by.held_for.map(|time| time.as_secs_f64()))?;
-    view.set_item("left", by.left.map(|time| time.as_secs_f64()))?;
-    Ok(view)
+/// A holder that an error reports.
+pub(crate) fn holder<'py>(py: Python<'py>, by: &HolderSummary) -> PyResult<Bound<'py, PyAny>> {
+    views(py)?.call_method1("holder", (json(&HolderJson::from(by))?,))
 }
 
 /// The state of a name: its holders and its queue, head first.
 pub(crate) fn snapshot(py: Python<'_>, state: &Snapshot) -> PyResult<Py<PyAny>> {
-    let view = PyDict::new(py);
-    view.set_item("name", state.name.as_str())?;
-    let holders = state.holders.iter().map(|by| holder(py, &by.summary));
-    view.set_item("holders", PyList::new(py, holders.collect::<PyResult<Vec<_>>>()?)?)?;
-    view.set_item("holder_count", state.holder_count)?;
-    let queue = state.queue.iter().map(|waiter| {
-        let view = fields(py, &waiter.metadata.fields())?;
-        view.set_item("lease_id", waiter.lease_id.to_string())?;
-        view.set_item("mode", waiter.mode.word())?;
-        view.set_item("waited", waiter.waited.map(|time| time.as_secs_f64()))?;
-        Ok(view)
-    });
-    view.set_item("queue", PyList::new(py, queue.collect::<PyResult<Vec<_>>>()?)?)?;
-    view.set_item("queue_length", state.queue_length)?;
-    view.set_item("permits_of", state.permits_of)?;
-    view.set_item("frozen", state.freeze.as_ref().map(|freeze| freeze.reason.clone()))?;
-    view.set_item("is_held", state.is_held())?;
-    Ok(view.into_any().unbind())
+    let holders = state.holders.iter();
+    let own: Vec<_> = holders.map(|by| (by.live, by.detached, by.pids.clone())).collect();
+    let text = json(&LockJson::from(state))?;
+    Ok(views(py)?.call_method1("snapshot", (text, own))?.unbind())
+}
+
+/// The module that makes dicts of JSON.
+fn views(py: Python<'_>) -> PyResult<Bound<'_, PyModule>> {
+    py.import("holdline._views")
+}
+
+/// Writes what always encodes.
+pub(crate) fn json(view: &impl Serialize) -> PyResult<String> {
+    serde_json::to_string(view).map_err(|why| PyValueError::new_err(why.to_string()))
 }
 
 /// A loss: its word, and a text for people.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from datetime import timedelta
 
@@ -25,6 +26,33 @@ def test_a_with_block_holds_the_name(client: holdline.Client, name: str) -> None
         assert busy.value.holder["fencing_token"] == grant.fencing_token
     assert not grant.is_valid and not grant.lost.is_set() and grant.lost.reason is None
     assert not client.inspect(name)["is_held"]
+
+
+def test_an_inspection_shows_all_that_the_store_shows(
+    client: holdline.Client, name: str
+) -> None:
+    trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    # A label's name is the user's, also if it looks like a time.
+    labels = {"left_ms": "5"}
+    with client.lock(name, traceparent=trace, labels=labels) as grant:
+        waiter = threading.Thread(target=lambda: client.lock(name, wait=SOON).acquire().release())
+        waiter.start()
+        eventually(lambda: client.inspect(name)["queue_length"] == 1)
+        state = client.inspect(name)
+    waiter.join(SOON)
+    assert (state["name"], state["holder_count"], state["permits_of"]) == (name, 1, None)
+    assert (state["freeze"], state["frozen"]) == (None, None)
+    holder = state["holders"][0]
+    assert (holder["traceparent"], holder["labels"]) == (trace, labels)
+    assert (holder["fencing_token"], holder["mode"]) == (grant.fencing_token, "exclusive")
+    assert (holder["permits"], holder["state"], holder["revoke_reason"]) == (None, "held", None)
+    assert (holder["live"], holder["detached"], holder["pids"]) == (False, False, [])
+    assert grant.lease_id.startswith(holder["lease_id"]) and 0 < holder["left"] <= 30
+    waiting = state["queue"][0]
+    assert (waiting["mode"], waiting["permits"], waiting["pid"]) == ("exclusive", None, os.getpid())
+    # What is not reported is an empty text.
+    assert (waiting["traceparent"], waiting["value"], waiting["labels"]) == ("", "", {})
+    assert not any("ms" in key for one in (holder, waiting) for key in one)
 
 
 def test_tokens_grow(client: holdline.Client, name: str) -> None:

@@ -6,36 +6,74 @@ use std::time::{Duration, Instant};
 
 use holdline::Client;
 
-use crate::rounds::{Failure, each, median};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, middle, ratio, report};
 
 pub(crate) const CYCLES: usize = 400;
 pub(crate) const NAMES: usize = 16;
-pub(crate) const WAITERS: [usize; 3] = [2, 16, 64];
+const WAITERS: [usize; 3] = [2, 16, 64];
 /// How many clients, each with a connection of its own, the waiters share.
-pub(crate) const CLIENTS: usize = 4;
+const CLIENTS: usize = 4;
 const TIME: Duration = Duration::from_millis(1_500);
 
+/// Prints a cycle, and the hand-offs among few and many, beside updates of one row. `update`
+/// returns the middle time of an update.
+pub(crate) async fn beside_updates(
+    database: &str,
+    url: &str,
+    cycle_budget: &str,
+    mut update: impl AsyncFnMut() -> Result<f64, Failure>,
+) -> Result<(), Failure> {
+    let client = Client::connect(url).await?;
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let floor = 2.0 * update().await?;
+        let subject = cycle(&client, CYCLES).await?;
+        rounds.push(Round { floor, subject });
+    }
+    report(&format!("{database}: lock + release, one task, p50"), &rounds, cycle_budget);
+    let mut ratios = Vec::new();
+    for waiters in WAITERS {
+        let title = format!("{database}: a hand-off among {waiters}, p50");
+        let clients = CLIENTS.min(waiters);
+        ratios.push(hand_offs(&title, url, (waiters, clients), &mut update).await?);
+    }
+    flat(&ratios);
+    let title = format!("{database}: among 64, each a client of its own, p50");
+    hand_offs(&title, url, (64, 64), &mut update).await.map(drop)
+}
+
+/// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
+async fn hand_offs(
+    title: &str,
+    url: &str,
+    (waiters, clients): (usize, usize),
+    update: &mut impl AsyncFnMut() -> Result<f64, Failure>,
+) -> Result<f64, Failure> {
+    let mut rounds = Vec::new();
+    for _ in 0..ROUNDS {
+        let floor = update().await?;
+        let subject = hand_off(url, waiters, clients).await?;
+        rounds.push(Round { floor, subject });
+    }
+    report(title, &rounds, "at most 3 updates");
+    Ok(ratio(&rounds))
+}
+
 /// The middle time of a cycle of one task, over names of its own.
-pub(crate) async fn cycle(client: &Client) -> Result<f64, Failure> {
+pub(crate) async fn cycle(client: &Client, cycles: usize) -> Result<f64, Failure> {
     let locks: Result<Vec<_>, _> =
         (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
     let locks = locks?;
-    let mut taken = Vec::with_capacity(CYCLES);
-    for cycle in 0..CYCLES {
-        let start = Instant::now();
-        let guard = locks[cycle % NAMES].lock().await?;
+    middle(cycles, async |done| {
+        let guard = locks[done % NAMES].lock().await?;
         let _ = black_box(guard.release().await);
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
+        Ok(())
+    })
+    .await
 }
 
 /// Everybody wants the same name; how long it takes from the release of one to the next.
-pub(crate) async fn hand_off(
-    url: &str,
-    waiters: usize,
-    connections: usize,
-) -> Result<f64, Failure> {
+async fn hand_off(url: &str, waiters: usize, connections: usize) -> Result<f64, Failure> {
     let mut clients = Vec::with_capacity(connections);
     for _ in 0..connections {
         clients.push(Client::connect(url).await?);

@@ -3,16 +3,13 @@
 //! The server is Debian's, started for this run with a flush at each commit; its files lie where
 //! temporary files do (`TMPDIR`), so a disk's flush is in the floor and in our figure alike.
 
-use std::time::Instant;
-
-use holdline::Client;
 use holdline::mysql::mysql_async::prelude::Queryable;
 use holdline::mysql::mysql_async::{Conn, OptsBuilder, Statement};
 use holdline_services::{MariaDbConfig, MariaDbServer};
 use tokio::task::LocalSet;
 
-use crate::contend::{CLIENTS, CYCLES, NAMES, WAITERS, cycle, hand_off};
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
+use crate::contend::{CYCLES, NAMES, beside_updates};
+use crate::rounds::{Failure, middle};
 
 /// The sizes that the server has by itself, and not those of tests: with a pool of 16 MB it reads
 /// back what it has just written.
@@ -33,41 +30,7 @@ pub(crate) fn section() -> Result<(), Failure> {
 
 async fn run(server: &MariaDbServer) -> Result<(), Failure> {
     let mut floor = Floor::connect(server).await?;
-    let client = Client::connect(&server.url()).await?;
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let floor = 2.0 * floor.update().await?;
-        let subject = cycle(&client).await?;
-        rounds.push(Round { floor, subject });
-    }
-    report("mysql: lock + release, one task, p50", &rounds, "at most 1.5");
-    let mut medians = Vec::new();
-    for waiters in WAITERS {
-        let title = format!("mysql: a hand-off among {waiters}, p50");
-        let clients = CLIENTS.min(waiters);
-        medians.push(hand_offs(server, &mut floor, waiters, clients, &title).await?);
-    }
-    flat(&medians);
-    let title = "mysql: among 64, each a client of its own, p50";
-    hand_offs(server, &mut floor, 64, 64, title).await.map(drop)
-}
-
-/// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
-async fn hand_offs(
-    server: &MariaDbServer,
-    floor: &mut Floor,
-    waiters: usize,
-    clients: usize,
-    title: &str,
-) -> Result<f64, Failure> {
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let update = floor.update().await?;
-        let subject = hand_off(&server.url(), waiters, clients).await?;
-        rounds.push(Round { floor: update, subject });
-    }
-    report(title, &rounds, "at most 3 updates");
-    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
+    beside_updates("mysql", &server.url(), "at most 1.5", async || floor.update().await).await
 }
 
 /// A bare connection.
@@ -92,13 +55,10 @@ impl Floor {
 
     /// The middle time of an update of one row.
     async fn update(&mut self) -> Result<f64, Failure> {
-        let mut taken = Vec::with_capacity(CYCLES);
-        for cycle in 0..CYCLES {
-            let name = i32::try_from(cycle % NAMES)?;
-            let start = Instant::now();
-            self.connection.exec_drop(&self.update, (name,)).await?;
-            taken.push(each(start.elapsed(), 1));
-        }
-        Ok(median(taken.into_iter()))
+        middle(CYCLES, async |done| {
+            let name = i32::try_from(done % NAMES)?;
+            Ok(self.connection.exec_drop(&self.update, (name,)).await?)
+        })
+        .await
     }
 }

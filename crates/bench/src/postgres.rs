@@ -7,7 +7,6 @@ use std::task::Context;
 use std::time::Instant;
 
 use futures_util::StreamExt;
-use holdline::Client;
 use holdline_services::{PostgresConfig, PostgresServer};
 use tokio::net::TcpStream;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -15,8 +14,8 @@ use tokio::task::LocalSet;
 use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, Statement};
 
-use crate::contend::{CLIENTS, CYCLES, NAMES, WAITERS, cycle, hand_off};
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, report};
+use crate::contend::{CYCLES, NAMES, beside_updates};
+use crate::rounds::{Failure, ROUNDS, Round, each, median, middle, report};
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
@@ -31,42 +30,11 @@ pub(crate) fn section() -> Result<(), Failure> {
 
 async fn run(server: &PostgresServer) -> Result<(), Failure> {
     let floor = Floor::connect(server).await?;
-    let client = Client::connect(&server.url()).await?;
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let floor = 2.0 * floor.update().await?;
-        let subject = cycle(&client).await?;
-        rounds.push(Round { floor, subject });
-    }
-    report("postgres: lock + release, one task, p50", &rounds, "at most 1.4");
-    let mut medians = Vec::new();
-    for waiters in WAITERS {
-        let title = format!("postgres: a hand-off among {waiters}, p50");
-        medians.push(hand_offs(server, &floor, waiters, CLIENTS.min(waiters), &title).await?);
-    }
-    flat(&medians);
-    // The server wakes each session that listens in the database, whomever it is for.
-    let title = "postgres: among 64, each a client of its own, p50";
-    hand_offs(server, &floor, 64, 64, title).await?;
+    let url = server.url();
+    // Of clients of their own: the server wakes each session that listens in the database,
+    // whomever it is for.
+    beside_updates("postgres", &url, "at most 1.4", async || floor.update().await).await?;
     message_of(server, &floor).await
-}
-
-/// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
-async fn hand_offs(
-    server: &PostgresServer,
-    floor: &Floor,
-    waiters: usize,
-    clients: usize,
-    title: &str,
-) -> Result<f64, Failure> {
-    let mut rounds = Vec::new();
-    for _ in 0..ROUNDS {
-        let floor = floor.update().await?;
-        let subject = hand_off(&server.url(), waiters, clients).await?;
-        rounds.push(Round { floor, subject });
-    }
-    report(title, &rounds, "at most 3 updates");
-    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
 }
 
 async fn connect(
@@ -96,14 +64,12 @@ impl Floor {
 
     /// The middle time of an update of one row.
     async fn update(&self) -> Result<f64, Failure> {
-        let mut taken = Vec::with_capacity(CYCLES);
-        for cycle in 0..CYCLES {
-            let name = i32::try_from(cycle % NAMES)?;
-            let start = Instant::now();
+        middle(CYCLES, async |done| {
+            let name = i32::try_from(done % NAMES)?;
             self.client.execute(&self.update, &[&name]).await?;
-            taken.push(each(start.elapsed(), 1));
-        }
-        Ok(median(taken.into_iter()))
+            Ok(())
+        })
+        .await
     }
 }
 

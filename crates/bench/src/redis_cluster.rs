@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use holdline::Client;
 use holdline_services::{ClusterConfig, RedisCluster};
 
-use crate::redis::cycles::{CYCLES, TIME, many_tasks, one_task};
+use crate::contend::cycle;
+use crate::redis::cycles::{CYCLES, TIME, many_tasks};
 use crate::redis::handoff::{TOKEN, commands_so_far, contend, floor, ratio};
 use crate::redis::raw::{self, Raw};
 use crate::rounds::{Failure, Round, each, median, report};
@@ -39,7 +40,7 @@ async fn cycles(cluster: &RedisCluster, tasks: usize) -> Result<(), Failure> {
         let bare = bare_cycles(cluster, tasks).await?;
         let client = Client::connect(&cluster.url()).await?;
         let subject = match tasks {
-            1 => one_task(&client).await?,
+            1 => cycle(&client, CYCLES).await?,
             _ => each(TIME, many_tasks(client, tasks).await?),
         };
         rounds.push(Round { floor: bare, subject });

@@ -18,6 +18,25 @@ pub(crate) struct Round {
 /// Another library: its name, and its figure of each round.
 pub(crate) type Peer = (&'static str, Vec<f64>);
 
+/// Returns the middle time of `step`, which is repeated. It gets the number of steps before it.
+pub(crate) async fn middle(
+    times: usize,
+    mut step: impl AsyncFnMut(usize) -> Result<(), Failure>,
+) -> Result<f64, Failure> {
+    let mut taken = Vec::with_capacity(times);
+    for done in 0..times {
+        let start = Instant::now();
+        step(done).await?;
+        taken.push(each(start.elapsed(), 1));
+    }
+    Ok(median(taken.into_iter()))
+}
+
+/// Returns the middle ratio of the rounds.
+pub(crate) fn ratio(rounds: &[Round]) -> f64 {
+    median(rounds.iter().map(|round| round.subject / round.floor))
+}
+
 /// Takes floor and subject in turn, this many times a round; each round has their middle values.
 pub(crate) async fn in_turn(
     times: usize,

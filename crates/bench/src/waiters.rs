@@ -7,15 +7,42 @@ use holdline::{Client, LockOptions};
 use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 
-use crate::rounds::{Failure, each};
+use crate::rounds::{Failure, ROUNDS, Round, each, flat, median, middle, ratio, report};
 
+const WAITERS: [usize; 3] = [2, 16, 64];
+/// How many bare writes the floor of a round has.
+const WRITES: usize = 500;
 /// How often the name goes round.
 const HAND_OFFS: usize = 256;
 /// How many clients, each with a connection of its own, the waiters share.
 const CLIENTS: usize = 4;
 
+/// Prints the hand-offs among few and many, each beside one bare write, which `write` names.
+pub(crate) async fn beside_writes(
+    store: &str,
+    write: &str,
+    url: &str,
+    mut floor: impl AsyncFnMut() -> Result<(), Failure>,
+) -> Result<(), Failure> {
+    let mut ratios = Vec::new();
+    for waiters in WAITERS {
+        let mut rounds = Vec::with_capacity(ROUNDS);
+        for round in 0..ROUNDS {
+            let floor = middle(WRITES, async |_| floor().await).await?;
+            let name = format!("bench/{waiters}/{round}");
+            let taken = go_round(url, &name, waiters).await?;
+            rounds.push(Round { floor, subject: median(taken.into_iter()) });
+        }
+        let title = format!("{store}: hand-off among {waiters}, p50, beside one {write}");
+        report(&title, &rounds, "at most 3");
+        ratios.push(ratio(&rounds));
+    }
+    flat(&ratios);
+    Ok(())
+}
+
 /// Returns what each hand-off took, from the call of a release to the next grant.
-pub(crate) async fn go_round(url: &str, name: &str, waiters: usize) -> Result<Vec<f64>, Failure> {
+async fn go_round(url: &str, name: &str, waiters: usize) -> Result<Vec<f64>, Failure> {
     let mut clients = Vec::with_capacity(CLIENTS);
     for _ in 0..CLIENTS {
         clients.push(Client::connect(url).await?);

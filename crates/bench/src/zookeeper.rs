@@ -5,14 +5,12 @@
 //! machine's cores, so only ratios within a round mean anything. The floor is the crate
 //! `zookeeper-client` over one connection, with nothing around it.
 
-use std::time::Instant;
-
 use holdline::Client;
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, in_turn, median, report};
-use crate::waiters::go_round;
+use crate::rounds::{Failure, in_turn, report};
+use crate::waiters::beside_writes;
 
 const CYCLES: usize = 500;
 
@@ -20,12 +18,14 @@ pub(crate) fn section() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = ZooKeeper::try_start(&ZooKeeperConfig::default())?;
     runtime.block_on(cycles(&server))?;
-    let mut ratios = Vec::new();
-    for waiters in [2, 16, 64] {
-        ratios.push(runtime.block_on(hand_offs(&server, waiters))?);
-    }
-    flat(&ratios);
-    Ok(())
+    runtime.block_on(async {
+        let raw = raw(&server).await?;
+        let write = async || {
+            raw.set_data("/floor", b"value", None).await?;
+            Ok(())
+        };
+        beside_writes("zookeeper", "write", &server.url(), write).await
+    })
 }
 
 async fn raw(server: &ZooKeeper) -> Result<zookeeper_client::Client, Failure> {
@@ -50,26 +50,4 @@ async fn cycles(server: &ZooKeeper) -> Result<(), Failure> {
     let rounds = in_turn(CYCLES, floor, subject).await?;
     report("zookeeper: lock + release, one task, p50", &rounds, "at most 1.5");
     Ok(())
-}
-
-/// From the call of a release to the next grant, while this many wait.
-async fn hand_offs(server: &ZooKeeper, waiters: usize) -> Result<f64, Failure> {
-    let raw = raw(server).await?;
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for round in 0..ROUNDS {
-        let mut floors = Vec::new();
-        for _ in 0..CYCLES {
-            let start = Instant::now();
-            raw.set_data("/floor", b"value", None).await?;
-            floors.push(each(start.elapsed(), 1));
-        }
-        let name = format!("bench/{waiters}/{round}");
-        let taken = go_round(&server.url(), &name, waiters).await?;
-        let floor = median(floors.into_iter());
-        let subject = median(taken.into_iter());
-        rounds.push(Round { floor, subject });
-    }
-    let title = format!("zookeeper: hand-off among {waiters}, p50, beside one write");
-    report(&title, &rounds, "at most 3");
-    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
 }

@@ -13,7 +13,8 @@ use rustix::fs::{FileType, OFlags};
 use serde::Serialize;
 use serde_json::json;
 
-use crate::failure::Failure;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
 use crate::table::cut;
 
 /// How long a message may block: much less than the margin before a lease ends.
@@ -161,6 +162,29 @@ impl Console {
         let mut line = serde_json::to_string(object).map_err(Failure::internal)?;
         line.push('\n');
         self.data(&line)
+    }
+
+    /// Prints data: an object, or without `--json` a text.
+    pub(crate) fn print(&self, object: &impl Serialize, text: &str) -> Result<(), Failure> {
+        if self.json { self.object(object) } else { self.data(text) }
+    }
+
+    /// Prints what a verb has done: an object, or without `--json` a message.
+    pub(crate) fn done(&self, object: &impl Serialize, message: &str) -> Outcome {
+        if self.json {
+            self.object(object)?;
+        } else {
+            self.info(message);
+        }
+        Ok(Exit::Success)
+    }
+
+    /// Prints an object with `--json`, and nothing without.
+    pub(crate) fn only_object(&self, object: &impl Serialize) -> Outcome {
+        if self.json {
+            self.object(object)?;
+        }
+        Ok(Exit::Success)
     }
 
     /// Prints a message that only `-v` shows.

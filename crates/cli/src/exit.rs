@@ -177,7 +177,7 @@ mod tests {
         let page = include_str!("../../../docs/cli.md");
         let section = page.split("### Exit codes").nth(1).expect("the section");
         let section = section.split("### ").next().expect("its text");
-        let help = crate::cli::Cli::command().get_after_help().expect("codes").to_string();
+        let help = crate::global::Global::command().get_after_help().expect("codes").to_string();
         for exit in NAMED {
             let code = exit.code();
             assert!(has_number(section, code), "docs/cli.md has no exit code {code}");

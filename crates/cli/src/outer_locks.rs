@@ -5,7 +5,6 @@
 //! waits for this one. A second request for the same engine and name could therefore never be
 //! granted, and is refused at once. Only two shared requests are compatible.
 
-use holdline::Guard;
 use holdline_core::{Capabilities, LeaseId, LockName, Mode, Snapshot};
 use serde::{Deserialize, Serialize};
 
@@ -113,14 +112,6 @@ impl OuterLocks {
     pub(crate) fn with(
         &self,
         capabilities: &Capabilities,
-        guard: &Guard,
-    ) -> Result<String, Failure> {
-        self.push(capabilities, guard.name(), guard.mode(), guard.lease_id())
-    }
-
-    fn push(
-        &self,
-        capabilities: &Capabilities,
         name: &LockName,
         mode: Mode,
         lease_id: LeaseId,
@@ -168,8 +159,8 @@ mod tests {
         let there = engine("there");
         let id = LeaseId::from_bytes([7; 16]);
         let one =
-            OuterLocks::default().push(&here, &name("a"), Mode::Exclusive, id).expect("short");
-        let two = OuterLocks::parse(&one).expect("ours").push(&here, &name("b"), Mode::Shared, id);
+            OuterLocks::default().with(&here, &name("a"), Mode::Exclusive, id).expect("short");
+        let two = OuterLocks::parse(&one).expect("ours").with(&here, &name("b"), Mode::Shared, id);
         let held = OuterLocks::parse(&two.expect("short")).expect("ours");
         assert_eq!(held.mode_of("b"), Some(Mode::Shared));
         assert_eq!((held.mode_of("a"), held.mode_of("c")), (Some(Mode::Exclusive), None));

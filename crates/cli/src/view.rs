@@ -5,12 +5,12 @@
 use std::fmt::Write as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use holdline_core::json::{FreezeJson, HolderJson, LockJson, WaiterJson};
 pub(crate) use holdline_core::moment::whole_millis as millis;
 use holdline_core::snapshot::coarse;
-use holdline_core::{
-    Escaped, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, Snapshot, WaiterView,
-};
+use holdline_core::{Escaped, FreezeView, GrantState, HolderView, Snapshot, WaiterView};
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::console::Console;
@@ -22,34 +22,22 @@ const SHOWN: usize = 20;
 
 /// Returns a snapshot as one JSON object.
 pub(crate) fn object(snapshot: &Snapshot) -> Value {
-    json!({
-        "name": snapshot.name.as_str(),
-        "held": snapshot.is_held(),
-        "holder_count": snapshot.holder_count,
-        "holders": snapshot.holders.iter().map(holder_object).collect::<Vec<_>>(),
-        "queue_length": snapshot.queue_length,
-        "queue": snapshot.queue.iter().map(waiter_object).collect::<Vec<_>>(),
-        "permits_of": snapshot.permits_of,
-        "freeze": snapshot.freeze.as_ref().map(freeze_object),
-    })
+    let mut object = json!(LockJson::from(snapshot));
+    object["holders"] = snapshot.holders.iter().map(holder_object).collect();
+    object["queue"] = snapshot.queue.iter().map(waiter_object).collect();
+    object
 }
 
-/// Returns a holder as JSON.
+/// Returns a holder as JSON, with what only this machine may see.
 pub(crate) fn holder_object(holder: &HolderView) -> Value {
-    let summary = &holder.summary;
-    let (state, reason) = match &holder.state {
-        GrantState::Held => ("held", None),
-        GrantState::Handed => ("handed", None),
-        GrantState::Revoked(reason) => ("revoked", Some(reason)),
-    };
-    let mut object = summary_object(summary);
-    object["state"] = state.into();
-    object["revoke_reason"] = json!(reason);
+    let mut object = flat(HolderJson::from(holder));
+    if !matches!(holder.state, GrantState::Revoked(_)) {
+        object["revoke_reason"] = Value::Null;
+    }
     object["live"] = holder.live.into();
     object["detached"] = holder.detached.into();
     object["pids"] = json!(holder.pids);
-    add_fields(&mut object, &summary.metadata.fields());
-    if is_gone(&summary.metadata.fields(), &holder.pids) {
+    if is_gone(&holder.summary.metadata.fields(), &holder.pids) {
         object["pid"] = Value::Null;
     }
     object
@@ -57,8 +45,7 @@ pub(crate) fn holder_object(holder: &HolderView) -> Value {
 
 /// Returns the holder that a request waited for, with the fields of a holder.
 pub(crate) fn in_the_way(holder: &Holder) -> Value {
-    let mut object = summary_object(&holder.summary);
-    add_fields(&mut object, &holder.summary.metadata.fields());
+    let mut object = flat(HolderJson::from(&holder.summary));
     if let Some(keepers) = &holder.keepers {
         object["pid"] = Value::Null;
         object["pids"] = json!(keepers);
@@ -66,51 +53,31 @@ pub(crate) fn in_the_way(holder: &Holder) -> Value {
     object
 }
 
-/// Returns the fields that every source has about a holder.
-fn summary_object(summary: &HolderSummary) -> Value {
-    json!({
-        "lease_id": summary.lease_id,
-        "fencing_token": summary.token,
-        "mode": summary.mode.word(),
-        "permits": summary.mode.permit_count(),
-        "held_for_ms": summary.held_for.map(millis),
-        "left_ms": summary.left.map(millis),
-    })
-}
-
 /// Returns a waiter as JSON.
 pub(crate) fn waiter_object(waiter: &WaiterView) -> Value {
-    let mut object = json!({
-        "lease_id": waiter.lease_id,
-        "mode": waiter.mode.word(),
-        "permits": waiter.mode.permit_count(),
-        "waited_ms": waiter.waited.map(millis),
-    });
-    add_fields(&mut object, &waiter.metadata.fields());
-    object
+    flat(WaiterJson::from(waiter))
 }
 
 /// Returns a freeze as JSON.
 pub(crate) fn freeze_object(freeze: &FreezeView) -> Value {
-    json!({
-        "active": freeze.active,
-        "reason": freeze.reason,
-        "left_ms": millis(freeze.left),
-        "fencing_token": freeze.token,
-    })
+    json!(FreezeJson::from(freeze))
 }
 
-/// Adds what a holder or waiter reports about itself; missing fields are null.
-fn add_fields(object: &mut Value, fields: &HolderFields) {
-    let text = |text: &str| if text.is_empty() { Value::Null } else { text.into() };
-    object["host"] = text(&fields.host);
-    object["pid"] = fields.pid.into();
-    object["user"] = text(&fields.user);
-    object["program"] = text(&fields.program);
-    object["reason"] = text(&fields.reason);
-    object["labels"] = json!(fields.labels);
-    object["traceparent"] = text(&fields.traceparent);
-    object["value"] = text(&fields.value);
+/// Writes what a holder or waiter reports about itself beside its other fields; what it does not
+/// report is null.
+fn flat(view: impl Serialize) -> Value {
+    let mut object = json!(view);
+    let about = object["about"].take();
+    for field in ["host", "pid", "user", "program", "reason", "labels", "traceparent", "value"] {
+        object[field] = about[field].clone();
+    }
+    if object["labels"].is_null() {
+        object["labels"] = json!({});
+    }
+    if let Some(fields) = object.as_object_mut() {
+        fields.remove("about");
+    }
+    object
 }
 
 /// Returns the time of day in `left`, as milliseconds since 1970, for people and scripts. No rule

@@ -27,6 +27,7 @@ pub mod case;
 mod cases;
 pub mod clock;
 pub mod contender;
+mod contenders;
 pub mod factory;
 pub mod failure;
 pub mod history;
@@ -41,7 +42,7 @@ pub mod stress;
 pub mod table_engine;
 
 pub use bench::Bench;
-pub use holdline_torture::{checker, recorder};
+pub use holdline_torture::{checker, pipes, recorder};
 
 pub use factory::{BoxFuture, Disturbance, Disturbed, Factory, ManualTime, Opened, Scale, Time};
 pub use real_store::{RealStore, judge_store};

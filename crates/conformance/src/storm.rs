@@ -5,13 +5,10 @@
 //! finds nothing, the resource rejected every late write that came after a newer one, and the store
 //! is empty at the end.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-use holdline::{Client, ClientOptions, Guard, Keep, LockOptions, by_mode};
+use holdline::{Client, Guard, Keep, LockOptions, by_mode};
 use holdline_core::{ErrorKind, LockError, LockName, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
@@ -19,8 +16,8 @@ use tokio::task::JoinSet;
 
 use crate::bench::{Bench, SOON};
 use crate::checker::{Event, Rules, check};
+use crate::contenders::Contenders;
 use crate::failure::{Failure, ensure};
-use crate::recorder::Recorder;
 use crate::report::{Row, Status};
 
 /// How many clients there are, how many tasks each has, and how often each task tries.
@@ -34,13 +31,9 @@ const WAIT: Duration = Duration::from_secs(60);
 
 /// What everybody in the storm shares.
 struct Storm {
-    recorder: Arc<Recorder>,
-    attempts: AtomicU64,
-    refused: AtomicUsize,
+    contenders: Contenders,
     names: Vec<LockName>,
     semaphore: LockName,
-    /// A resource for each name, written under its exclusive grants.
-    resources: BTreeMap<LockName, FencedCell<u64>>,
     /// The lease that is outstayed.
     lease: Duration,
     /// After how long from its loss another contender has surely taken the name, if one waits.
@@ -74,17 +67,9 @@ pub async fn run(bench: &Bench) -> Row {
 }
 
 async fn rage(bench: &Bench) -> Result<String, Failure> {
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let sink = events.clone();
-    let recorder = Recorder::new(move |event| {
-        sink.lock().unwrap_or_else(PoisonError::into_inner).push(event);
-    });
     let names: Vec<LockName> = (0..3).map(|_| bench.name()).collect();
     let storm = Arc::new(Storm {
-        recorder: Arc::new(recorder.map_err(Failure::new)?),
-        attempts: AtomicU64::new(0),
-        refused: AtomicUsize::new(0),
-        resources: names.iter().map(|name| (name.clone(), FencedCell::new(0))).collect(),
+        contenders: Contenders::new(&names)?,
         names,
         semaphore: bench.name(),
         lease: bench.scale().lease,
@@ -92,7 +77,10 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
         shared: bench.capabilities().shared,
         permits: bench.capabilities().permits,
     });
-    let clients = clients(bench, &storm).await?;
+    let mut clients = Vec::new();
+    for _ in 0..CLIENTS {
+        clients.push(storm.contenders.client(bench.factory().open().await?)?);
+    }
     let mut tasks = JoinSet::new();
     for task in 0..CLIENTS * TASKS {
         let storm = storm.clone();
@@ -108,16 +96,12 @@ async fn rage(bench: &Bench) -> Result<String, Failure> {
     }
     storm.is_calm(bench).await?;
     // Otherwise there was no late write, and the resource was not needed.
-    let needed = storm.refused.load(Ordering::Relaxed) > 0 || !bench.capabilities().fencing;
-    ensure!(needed, "no late write was refused");
-    let events = std::mem::take(&mut *events.lock().unwrap_or_else(PoisonError::into_inner));
+    let refused = storm.contenders.refused();
+    ensure!(refused > 0 || !bench.capabilities().fencing, "no late write was refused");
+    let events = storm.contenders.take_events();
     judge(&events, Rules::of(bench.capabilities()))?;
-    Ok(format!(
-        "{} attempts, {} events, {} late writes refused",
-        storm.attempts.load(Ordering::Relaxed),
-        events.len(),
-        storm.refused.load(Ordering::Relaxed),
-    ))
+    let attempts = storm.contenders.attempts();
+    Ok(format!("{attempts} attempts, {} events, {refused} late writes refused", events.len()))
 }
 
 /// Asks the checker; a violation is a failure with its witnesses.
@@ -126,16 +110,6 @@ pub(crate) fn judge(events: &[Event], rules: Rules) -> Result<(), Failure> {
     let found: Vec<String> = violations.iter().map(ToString::to_string).collect();
     ensure!(found.is_empty(), "{}", found.join("\n"));
     Ok(())
-}
-
-async fn clients(bench: &Bench, storm: &Storm) -> Result<Vec<Client>, Failure> {
-    let mut clients = Vec::new();
-    for _ in 0..CLIENTS {
-        let engine = bench.factory().open().await?;
-        let options = ClientOptions::default().with_observer(storm.recorder.clone());
-        clients.push(Client::with_options(engine, options)?);
-    }
-    Ok(clients)
 }
 
 impl Storm {
@@ -173,7 +147,6 @@ impl Storm {
         behaviour: Behaviour,
         pause: Duration,
     ) -> Result<(), Failure> {
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
         let options = match behaviour {
             Behaviour::Outstay => {
                 LockOptions::default().with_lease_duration(self.lease).with_keep(Keep::Fixed)
@@ -181,7 +154,7 @@ impl Storm {
             _ => LockOptions::default(),
         };
         let options = options.with_wait(WAIT);
-        self.recorder.called(attempt, name, mode);
+        let attempt = self.contenders.call(name, mode);
         let acquire = Box::pin(acquire(client, name, mode, behaviour, options));
         let answer = match behaviour {
             Behaviour::GiveUp => tokio::time::timeout(pause, acquire).await.ok(),
@@ -190,19 +163,19 @@ impl Storm {
         match answer {
             Some(Ok(guard)) => self.hold(attempt, guard, behaviour, pause).await,
             Some(Err(error)) if matches!(behaviour, Behaviour::Try) && is_busy(&error) => {
-                self.recorder.failed(attempt);
+                self.contenders.recorder.failed(attempt);
                 Ok(())
             }
             // The short lease, after a stall: it must not be valid.
             Some(Err(error))
                 if matches!(behaviour, Behaviour::Outstay) && came_too_late(&error) =>
             {
-                self.recorder.failed(attempt);
+                self.contenders.recorder.failed(attempt);
                 Ok(())
             }
             Some(Err(error)) => Err(error.into()),
             None => {
-                self.recorder.failed(attempt);
+                self.contenders.recorder.failed(attempt);
                 Ok(())
             }
         }
@@ -215,50 +188,21 @@ impl Storm {
         behaviour: Behaviour,
         pause: Duration,
     ) -> Result<(), Failure> {
-        self.recorder.granted(attempt, &guard);
-        self.write(attempt, &guard)?;
+        self.contenders.recorder.granted(attempt, &guard);
+        self.contenders.write(attempt, &guard)?;
         tokio::time::sleep(pause).await;
         if matches!(behaviour, Behaviour::Outstay) {
-            let reply = tokio::time::timeout(self.lease + SOON, guard.lost()).await;
-            ensure!(reply.is_ok(), "a lease expired, and its holder was not notified");
-            self.recorder.lost(attempt);
-            ensure!(!guard.is_valid(), "a lost guard is valid");
-            tokio::time::sleep(self.late).await;
-            self.write(attempt, &guard)?;
-            drop(guard);
-            return Ok(());
+            let limit = self.lease + SOON;
+            return self.contenders.outstay(attempt, &guard, limit, self.late).await;
         }
-        self.write(attempt, &guard)?;
-        self.recorder.renewed(attempt, &guard);
-        self.recorder.released(attempt);
+        self.contenders.write(attempt, &guard)?;
+        self.contenders.recorder.renewed(attempt, &guard);
+        self.contenders.recorder.released(attempt);
         if matches!(behaviour, Behaviour::Drop) {
             drop(guard);
         } else {
             let outcome = guard.release().await;
             ensure!(!outcome.is_lost(), "released, and the outcome is {outcome:?}");
-        }
-        Ok(())
-    }
-
-    /// Writes to the name's resource, which only an exclusive holder may.
-    fn write(&self, attempt: u64, guard: &Guard) -> Result<(), Failure> {
-        if guard.mode() != Mode::Exclusive {
-            return Ok(());
-        }
-        let token = guard.fencing_token();
-        let sent = self.recorder.now();
-        let answer =
-            self.resources[guard.name()].check_and_write(&Proof::exclusive(token), |count| {
-                *count += 1;
-                Ok(())
-            });
-        match answer {
-            Ok(()) => self.recorder.wrote(attempt, sent, token, true),
-            Err(FenceError::Stale(_)) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                self.recorder.wrote(attempt, sent, token, false);
-            }
-            Err(error) => return Err(Failure::new(error)),
         }
         Ok(())
     }

@@ -5,20 +5,18 @@
 //! late writes. The seed chooses the faults and what contenders do; the timing depends on the
 //! machine.
 
-use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdline::fence::{FenceError, Fenced, FencedCell, Proof};
-use holdline::{Client, ClientOptions, Guard, Keep, LockOptions, by_mode};
+use holdline::{Client, Guard, Keep, LockOptions, by_mode};
 use holdline_core::{Engine, ErrorKind, LockError, LockName, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
 
-use crate::checker::{Event, Rules, Violation, check};
-use crate::recorder::Recorder;
+use crate::checker::{Rules, Violation, check};
+use crate::contenders::Contenders;
 
 /// Set to replay what a run chose.
 const SEED: &str = "HOLDLINE_STRESS_SEED";
@@ -66,13 +64,10 @@ pub fn last(pause: Duration) {
 struct Shared {
     seed: u64,
     over: AtomicBool,
-    recorder: Arc<Recorder>,
-    attempts: AtomicU64,
+    contenders: Contenders,
     grants: AtomicUsize,
     unavailable: AtomicUsize,
     lost: AtomicUsize,
-    refused: AtomicUsize,
-    resources: BTreeMap<LockName, FencedCell<u64>>,
 }
 
 /// How an attempt goes about it.
@@ -114,18 +109,17 @@ impl Shared {
         behaviour: Behaviour,
         pause: Duration,
     ) {
-        let attempt = self.attempts.fetch_add(1, Ordering::Relaxed);
-        self.recorder.called(attempt, name, mode);
+        let attempt = self.contenders.call(name, mode);
         let limit = if behaviour == Behaviour::GiveUp { pause } else { LONG };
         match tokio::time::timeout(limit, acquire(client, name, mode, behaviour)).await {
             Ok(Ok(guard)) => self.hold(attempt, guard, behaviour, pause).await,
             Ok(Err(error)) => {
                 assert!(may_fail(&error), "{error:?}");
                 self.unavailable.fetch_add(1, Ordering::Relaxed);
-                self.recorder.failed(attempt);
+                self.contenders.recorder.failed(attempt);
                 tokio::time::sleep(pause).await; // event: none, or it would ask without end
             }
-            Err(_) if behaviour == Behaviour::GiveUp => self.recorder.failed(attempt),
+            Err(_) if behaviour == Behaviour::GiveUp => self.contenders.recorder.failed(attempt),
             // Its record has no end, which the checker reports.
             Err(_) => {}
         }
@@ -133,46 +127,22 @@ impl Shared {
 
     async fn hold(&self, attempt: u64, guard: Guard, behaviour: Behaviour, pause: Duration) {
         self.grants.fetch_add(1, Ordering::Relaxed);
-        self.recorder.granted(attempt, &guard);
-        self.write(attempt, &guard);
+        self.contenders.recorder.granted(attempt, &guard);
+        self.contenders.write(attempt, &guard).expect("the write is judged");
         if behaviour == Behaviour::Outstay {
-            let reply = tokio::time::timeout(LONG, guard.lost()).await;
-            assert!(reply.is_ok(), "a lease expired, and its holder was not notified");
-            self.recorder.lost(attempt);
-            tokio::time::sleep(LEASE).await; // event: another contender takes the name meanwhile
-            return self.write(attempt, &guard);
+            let outstayed = self.contenders.outstay(attempt, &guard, LONG, LEASE).await;
+            return outstayed.expect("the loss is noticed, and the write is judged");
         }
         tokio::time::sleep(pause).await; // event: none, it holds for so long
-        self.recorder.renewed(attempt, &guard);
-        self.write(attempt, &guard);
+        self.contenders.recorder.renewed(attempt, &guard);
+        self.contenders.write(attempt, &guard).expect("the write is judged");
         if !guard.is_valid() {
             self.lost.fetch_add(1, Ordering::Relaxed);
         }
-        self.recorder.released(attempt);
+        self.contenders.recorder.released(attempt);
         match behaviour {
             Behaviour::Drop => drop(guard),
             _ => drop(tokio::time::timeout(LONG, guard.release()).await.expect("an answer")),
-        }
-    }
-
-    /// Writes to the name's resource, which only an exclusive holder may.
-    fn write(&self, attempt: u64, guard: &Guard) {
-        if guard.mode() != Mode::Exclusive {
-            return;
-        }
-        let token = guard.fencing_token();
-        let sent = self.recorder.now();
-        let resource = &self.resources[guard.name()];
-        match resource.check_and_write(&Proof::exclusive(token), |count| {
-            *count += 1;
-            Ok(())
-        }) {
-            Ok(()) => self.recorder.wrote(attempt, sent, token, true),
-            Err(FenceError::Stale(_)) => {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-                self.recorder.wrote(attempt, sent, token, false);
-            }
-            Err(error) => panic!("{error}"),
         }
     }
 }
@@ -208,25 +178,17 @@ pub async fn stress<H: std::fmt::Debug + Send + 'static>(
 ) -> Vec<Violation> {
     let seed = set(SEED).unwrap_or(1);
     println!("replay: {SEED}={seed} {replay}");
-    let events: Arc<Mutex<Vec<Event>>> = Arc::default();
-    let sink = events.clone();
-    let recorder = Recorder::new(move |event| sink.lock().expect("whole").push(event));
-    let name = |name| (LockName::new(name).expect("good"), FencedCell::new(0));
+    let names = NAMES.map(|name| LockName::new(name).expect("good"));
     let stress = Arc::new(Shared {
         seed,
         over: AtomicBool::new(false),
-        recorder: Arc::new(recorder.expect("a timer")),
-        attempts: AtomicU64::new(0),
+        contenders: Contenders::new(&names).expect("a timer"),
         grants: AtomicUsize::new(0),
         unavailable: AtomicUsize::new(0),
         lost: AtomicUsize::new(0),
-        refused: AtomicUsize::new(0),
-        resources: NAMES.into_iter().map(name).collect(),
     });
-    let client = |engine: &Arc<dyn Engine>| {
-        let options = ClientOptions::default().with_observer(stress.recorder.clone());
-        Client::with_options(engine.clone(), options).expect("a client")
-    };
+    let client =
+        |engine: &Arc<dyn Engine>| stress.contenders.client(engine.clone()).expect("a client");
     let clients: Vec<Client> = engines.iter().map(client).collect();
     let mut tasks = JoinSet::new();
     for task in 0..TASKS {
@@ -241,16 +203,16 @@ pub async fn stress<H: std::fmt::Debug + Send + 'static>(
         done.expect("no panic");
     }
     calm(&engines, &clients).await;
-    let events = std::mem::take(&mut *events.lock().expect("whole"));
+    let events = stress.contenders.take_events();
     let count = |number: &AtomicUsize| number.load(Ordering::Relaxed);
     println!(
         "seed {seed}: {} attempts, {} grants, {} unavailable, {} lost, {} late writes refused, {} \
          events; {faults:?}",
-        stress.attempts.load(Ordering::Relaxed),
+        stress.contenders.attempts(),
         count(&stress.grants),
         count(&stress.unavailable),
         count(&stress.lost),
-        count(&stress.refused),
+        stress.contenders.refused(),
         events.len(),
     );
     assert!(count(&stress.grants) > 0, "no request was granted");

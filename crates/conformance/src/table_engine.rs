@@ -164,19 +164,17 @@ impl Engine for TableEngine {
         let names: Vec<LockName> = self.store().names.keys().cloned().collect();
         let mut page = ListPage::default();
         for name in names {
-            let wanted = name.as_str().starts_with(&request.prefix)
-                && request.after.as_ref().is_none_or(|after| name > *after);
-            if !wanted {
+            if !request.covers(&name) {
                 continue;
             }
             let Reply::Inspect(snapshot) = self.apply(&name, &Command::Inspect(name.clone()))
             else {
                 unreachable!("a look is answered by a snapshot")
             };
-            if !snapshot.is_held() && snapshot.queue_length == 0 && snapshot.freeze.is_none() {
+            if !snapshot.is_used() {
                 continue;
             }
-            if page.names.len() == request.limit.clamp(1, 1_000) {
+            if page.names.len() == request.limit() {
                 page.after = page.names.last().map(|last| last.name.clone());
                 break;
             }

@@ -43,6 +43,7 @@ const FORMAT: u8 = 1;
 
 /// What became of an operator's action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = OutcomeBody))]
 #[serde(rename_all = "snake_case")]
 pub enum AuditOutcome {
     /// It is done.

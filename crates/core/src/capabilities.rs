@@ -6,14 +6,14 @@
 
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::error::LockError;
 use crate::lease::{Hold, MAX_LEASE, MIN_LEASE};
 use crate::mode::{LockKind, Mode};
 
 /// How a grant ends if its holder falls silent.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Expiry {
     /// Each lease by its own timer.
@@ -25,7 +25,7 @@ pub enum Expiry {
 }
 
 /// Which contender gets a freed name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandOff {
     /// The head of the queue, which must claim it within a window.
@@ -37,7 +37,7 @@ pub enum HandOff {
 }
 
 /// Which clock matches the store's timer, and so which one the holder must read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ClockKind {
     /// Counts the time of a suspended machine, because the store's timer runs on meanwhile.
@@ -47,7 +47,7 @@ pub enum ClockKind {
 }
 
 /// Who keeps the audit trail of a store: [`crate::audit`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum AuditTrail {
     /// Nobody.
@@ -60,7 +60,7 @@ pub enum AuditTrail {
 }
 
 /// The leases that an engine can keep.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LeaseRange {
     /// The shortest.
     pub min: Duration,
@@ -70,11 +70,13 @@ pub struct LeaseRange {
     pub step: Duration,
 }
 
-/// What an engine can do.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+/// What an engine can do. A server sends it to the engine `http`: who adds a field increments
+/// `PROTOCOL` there.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct Capabilities {
-    /// The engine's short name, such as `local`.
+    /// The engine's short name, such as `local`. Each program has its own words for it.
+    #[serde(skip_deserializing)]
     pub engine: &'static str,
     /// Which store it is: two clients with equal identities share their names. Contains no secret.
     pub identity: String,

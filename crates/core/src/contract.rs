@@ -4,6 +4,9 @@
 //! Times are durations that are *left*, never times of day, so that no clock is compared with
 //! another. `left` is counted from the moment at which the call began. An engine that has older
 //! information (votes of several nodes, a session's last keepalive) returns less.
+//!
+//! The engine `http` sends this data to a server as it is serialized here: who changes it
+//! increments `PROTOCOL` there.
 
 #[cfg(unix)]
 use std::os::fd::OwnedFd;
@@ -12,11 +15,13 @@ use std::os::windows::io::OwnedHandle as OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
 use crate::lease::{Hold, MAX_FIRST_LEASE};
 use crate::lease_id::{ClientId, LeaseId};
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, as_text};
 use crate::mode::{LockKind, Mode};
 use crate::name::LockName;
 use crate::snapshot::HolderSummary;
@@ -42,7 +47,8 @@ pub const HAND_OVER_BATCH: usize = 64;
 /// is left. With another mode or hold it is `Invalid`. After a hand-off, the repeated request
 /// claims the name. After `Busy`, `Unknown`, or an error whose certainty is not unknown, the id
 /// must not be used again: the next attempt draws a new one.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct AcquireRequest {
     /// The lock name.
     pub name: LockName,
@@ -67,6 +73,7 @@ pub struct AcquireRequest {
     /// [`MIN_CLAIM_WINDOW`] and [`MAX_CLAIM_WINDOW`].
     pub claim_window: Duration,
     /// What the holder states about itself.
+    #[serde(with = "as_text")]
     pub metadata: Metadata,
 }
 
@@ -120,7 +127,8 @@ impl AcquireRequest {
 }
 
 /// The store's reply to an [`AcquireRequest`].
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum AcquireReply {
     /// The lease id holds the name.
     Granted {
@@ -128,7 +136,8 @@ pub enum AcquireReply {
         token: FencingToken,
         /// How long the store keeps the grant; `None` for a live grant.
         left: Option<Duration>,
-        /// The descriptor that keeps a live grant; `None` for all others.
+        /// The descriptor that keeps a live grant; `None` for all others. No network carries it.
+        #[serde(skip)]
         anchor: Option<Anchor>,
     },
     /// The lease id is in the queue.
@@ -173,7 +182,8 @@ impl Anchor {
 }
 
 /// What a renewal is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Purpose {
     /// Renew the grant: it has this hold from now. A renewal never shortens a lease. It may turn a
     /// leased grant into a detached one or back (then `client` becomes its client).
@@ -183,7 +193,8 @@ pub enum Purpose {
 }
 
 /// One renewal of a batch: of a lease, or of a place in the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct RenewRequest {
     /// The lock name.
     pub name: LockName,
@@ -196,7 +207,8 @@ pub struct RenewRequest {
 }
 
 /// The store's reply to a [`RenewRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum RenewReply {
     /// The grant is renewed.
     Renewed {
@@ -242,7 +254,8 @@ impl RenewReply {
 }
 
 /// How to end what a lease id has: a grant, a hand-off or a queue entry.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct Ending {
     /// Leave a tombstone, because the request was repeated or may still arrive. For the longer of
     /// [`MIN_TOMBSTONE`] and the lease, requests under the id are refused as `Cancelled`. An engine
@@ -253,7 +266,8 @@ pub struct Ending {
 }
 
 /// Ends the grant, the hand-off or the queue entry of a lease id.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
     /// The lock name.
     pub name: LockName,
@@ -264,7 +278,8 @@ pub struct ReleaseRequest {
 }
 
 /// The store's reply to a [`ReleaseRequest`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum ReleaseReply {
     /// The grant, or the hand-off that was not claimed yet, has ended.
     Released {

@@ -5,8 +5,9 @@
 //! [`ContractTimes`]. The product passes [`ContractTimes::DEFAULT`]; the tests pass other values,
 //! and check that no number of the default is left.
 //!
-//! Invariant C1: each of these times is a number in one line of the source. `cargo xtask tidy`
-//! (rule `one-constant`) finds a copy.
+//! Invariant C1: each of these times is a number in one line of the product's source. `cargo xtask
+//! tidy` (rule `one-constant`) finds a copy, also in Rust. An attribute takes no constant: there a
+//! comment names it.
 
 use std::time::Duration;
 

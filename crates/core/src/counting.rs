@@ -43,7 +43,7 @@ pub enum CountingCommand {
 }
 
 /// How many permits were available before and after a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct CountingReply {
     /// Before the command.
     pub before: i64,

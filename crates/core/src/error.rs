@@ -13,7 +13,8 @@ use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 
 /// Whether the request that failed took effect in the store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, serde::Serialize, serde::Deserialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = CertaintyWord))]
 #[serde(rename_all = "snake_case")]
 pub enum Certainty {
     /// It took effect.
@@ -24,8 +25,20 @@ pub enum Certainty {
     Unknown,
 }
 
+impl Certainty {
+    /// Returns the word for it, as JSON has it. It never changes.
+    pub fn word(self) -> &'static str {
+        match self {
+            Certainty::Applied => "applied",
+            Certainty::NotApplied => "not_applied",
+            Certainty::Unknown => "unknown",
+        }
+    }
+}
+
 /// Why a lease was lost.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+#[serde(rename_all = "snake_case")]
 #[non_exhaustive]
 pub enum LostReason {
     /// It was not renewed in time, by the holder's own clock.

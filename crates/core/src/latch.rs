@@ -5,6 +5,8 @@
 //! was never set is open.
 //! Invariant T1: the count of a latch that is set only falls, and it is set again only from zero.
 
+use serde::{Deserialize, Serialize};
+
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
 
@@ -12,7 +14,8 @@ use crate::error::LockError;
 pub const MAX_COUNT: u64 = 1_000_000_000;
 
 /// A command to a latch.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum LatchCommand {
     /// Sets the count, unless it is above zero.
     Set(u64),
@@ -23,7 +26,7 @@ pub enum LatchCommand {
 }
 
 /// How a latch stands after a command.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct LatchReply {
     /// The count.
     pub count: u64,

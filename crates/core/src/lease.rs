@@ -35,6 +35,11 @@ pub const DEFAULT_DRIFT_PPM: u32 = 10_000;
 /// The largest drift that may be set: 20 %.
 pub const MAX_DRIFT_PPM: u32 = 200_000;
 
+/// Returns how often a lease is renewed unless the interval is set: a third of it.
+pub fn default_interval(lease_duration: Duration) -> Duration {
+    lease_duration / 3
+}
+
 /// How a grant is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
@@ -91,7 +96,7 @@ impl LeaseTerms {
         if drift_ppm > MAX_DRIFT_PPM {
             return Err(TermsError::Drift(drift_ppm));
         }
-        let renew_interval = renew_interval.unwrap_or(lease_duration / 3);
+        let renew_interval = renew_interval.unwrap_or(default_interval(lease_duration));
         let longest = crate::validity::validity_time(lease_duration, drift_ppm) / 2;
         if !(MIN_RETRY..=longest).contains(&renew_interval) {
             return Err(TermsError::RenewInterval { renew_interval, longest });
@@ -119,7 +124,7 @@ impl Default for LeaseTerms {
     fn default() -> LeaseTerms {
         LeaseTerms {
             lease_duration: DEFAULT_LEASE,
-            renew_interval: DEFAULT_LEASE / 3,
+            renew_interval: default_interval(DEFAULT_LEASE),
             drift_ppm: DEFAULT_DRIFT_PPM,
         }
     }

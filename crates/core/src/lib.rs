@@ -8,6 +8,7 @@
 //! | [`table`] | the lock table: the executable definition of what a lock is |
 //! | [`quorum`] | the rules of exclusion over several nodes that do not talk to each other |
 //! | [`engine`], [`contract`], [`capabilities`], [`snapshot`], [`error`] | the contract between the library and an engine |
+//! | [`json`] | snapshots as JSON, for every face that shows them |
 //! | [`operation`], [`audit`] | what operators do, and what they did |
 //! | [`verbs`] | what every engine does around each command |
 //! | [`hints`] | how an engine notifies the watches of a lease id |
@@ -28,6 +29,7 @@ mod entry;
 pub mod error;
 mod escape;
 pub mod hints;
+pub mod json;
 pub mod latch;
 pub mod lease;
 pub mod lease_id;

@@ -115,6 +115,22 @@ impl Serialize for Metadata {
     }
 }
 
+/// Metadata as the text that a store has kept, also if it is not ours; for `serde(with)`.
+pub(crate) mod as_text {
+    use super::{Deserialize, Deserializer, Metadata, Serialize, Serializer};
+
+    pub(crate) fn serialize<S: Serializer>(
+        it: &Metadata,
+        serializer: S,
+    ) -> Result<S::Ok, S::Error> {
+        it.as_encoded().serialize(serializer)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(from: D) -> Result<Metadata, D::Error> {
+        Metadata::from_encoded(&String::deserialize(from)?).map_err(serde::de::Error::custom)
+    }
+}
+
 impl<'de> Deserialize<'de> for Metadata {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Metadata, D::Error> {
         if deserializer.is_human_readable() {

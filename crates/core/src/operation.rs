@@ -1,8 +1,13 @@
 //! What operators do: to the lock of one name, or to the fence of the whole store.
 //!
+//! The engine `http` sends operations and replies to a server as they are serialized here: who
+//! changes them increments `PROTOCOL` there.
+//!
 //! Read next: `table/operate.rs`, which says what each operation on a name means.
 
 use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
 
 pub use crate::audit::MAX_REASON_BYTES;
 use crate::audit::{AuditOutcome, AuditRecord, Operator};
@@ -13,7 +18,8 @@ use crate::name::LockName;
 use crate::token::FencingToken;
 
 /// An operator's command.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Operation {
     /// Revokes the grant with this token: politely, or now.
     Revoke {
@@ -211,7 +217,8 @@ pub fn removal_reason(reason: &str) -> String {
 }
 
 /// The store's reply to an [`Operation`].
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum OperationReply {
     /// It is done.
     Done,

@@ -9,9 +9,11 @@
 //! - Q2: new contenders join at the end. So a holder stays a holder until it leaves, and only a
 //!   contender that leaves lets another in. An outdated view never lets a contender in too early.
 
+use crate::capabilities::Capabilities;
 use crate::error::LockError;
 use crate::lease_id::LeaseId;
 use crate::mode::Mode;
+use crate::operation::Operation;
 
 /// A contender in a queue.
 pub trait Contender {
@@ -91,6 +93,22 @@ impl<C: Contender> SequencedQueue<C> {
         } else {
             mode.check_beside(self.permits_of(), engine)
         }
+    }
+}
+
+/// Makes the error for an operation that such an engine lacks: every one but to revoke a grant by
+/// its token. `raise_fence` says why it cannot raise the fence.
+pub fn unsupported(
+    operation: &Operation,
+    capabilities: &Capabilities,
+    raise_fence: &'static str,
+) -> LockError {
+    match operation {
+        Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
+            capabilities.lacks("freeze: a new contender is always last in its queue")
+        }
+        Operation::RaiseFence { .. } => capabilities.lacks(raise_fence),
+        other => other.unsupported(capabilities),
     }
 }
 

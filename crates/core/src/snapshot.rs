@@ -1,21 +1,22 @@
 //! The state of a name, for people and tools.
 //!
-//! A snapshot is outdated when it arrives. No rule depends on one.
+//! A snapshot is outdated when it arrives. No rule depends on one. The engine `http` and a server
+//! send each other these types as they are serialized here; what people and tools read is `json`.
 
 use std::fmt;
 use std::time::Duration;
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 
 use crate::escape::Escaped;
 use crate::lease_id::ShortLeaseId;
-use crate::metadata::Metadata;
+use crate::metadata::{Metadata, as_text};
 use crate::mode::Mode;
 use crate::name::LockName;
 use crate::token::FencingToken;
 
 /// A holder, in short.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderSummary {
     /// The first digits of its lease id.
     pub lease_id: ShortLeaseId,
@@ -29,6 +30,7 @@ pub struct HolderSummary {
     /// acquire if the engine would have to ask the store once more.
     pub left: Option<Duration>,
     /// What it states about itself.
+    #[serde(with = "as_text")]
     pub metadata: Metadata,
 }
 
@@ -66,7 +68,7 @@ pub fn coarse(duration: Duration) -> String {
 }
 
 /// The state of a grant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum GrantState {
     /// Held.
@@ -78,22 +80,25 @@ pub enum GrantState {
 }
 
 /// A holder, in full.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderView {
     /// Who it is.
+    #[serde(flatten)]
     pub summary: HolderSummary,
     /// The state of its grant.
     pub state: GrantState,
     /// Whether the grant belongs to no process.
     pub detached: bool,
-    /// Whether the grant lasts as long as its processes.
+    /// Whether the grant lasts as long as its processes. Not for other machines.
+    #[serde(skip)]
     pub live: bool,
-    /// The processes that keep a live grant, where the engine knows.
+    /// The processes that keep a live grant, where the engine knows. Not for other machines.
+    #[serde(skip)]
     pub pids: Vec<u32>,
 }
 
 /// A contender in the queue.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaiterView {
     /// The first digits of its lease id.
     pub lease_id: ShortLeaseId,
@@ -102,11 +107,12 @@ pub struct WaiterView {
     /// For how long it has waited, where the engine knows.
     pub waited: Option<Duration>,
     /// What it states about itself.
+    #[serde(with = "as_text")]
     pub metadata: Metadata,
 }
 
 /// An operator's freeze.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FreezeView {
     /// The operator's reason.
     pub reason: String,
@@ -119,7 +125,7 @@ pub struct FreezeView {
 }
 
 /// The state of a name.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
     /// The lock name.
     pub name: LockName,
@@ -139,6 +145,8 @@ pub struct Snapshot {
 
 /// How many holders and how many waiters a snapshot shows at most.
 pub const MAX_VIEWS: usize = 1_000;
+/// How many names a page of a listing has at most.
+pub const MAX_PAGE: usize = 1_000;
 
 impl Snapshot {
     /// Makes the snapshot of a name without holders and waiters.
@@ -158,27 +166,46 @@ impl Snapshot {
     pub fn is_held(&self) -> bool {
         self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
     }
+
+    /// Returns whether a listing shows the name: it is held, waited for, or frozen.
+    pub fn is_used(&self) -> bool {
+        self.is_held() || self.queue_length > 0 || self.freeze.is_some()
+    }
 }
 
 /// Asks for names that are held or waited for. The default asks for the first whole page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 pub struct ListRequest {
     /// Only names that begin with this text.
     pub prefix: String,
     /// Where the last page ended; `None` for the first page.
     pub after: Option<LockName>,
-    /// How many names to return at most; engines cut it to 1,000.
+    /// How many names to return at most; [`MAX_PAGE`] if it is more.
     pub limit: usize,
 }
 
 impl Default for ListRequest {
     fn default() -> ListRequest {
-        ListRequest { prefix: String::new(), after: None, limit: 1_000 }
+        ListRequest { prefix: String::new(), after: None, limit: MAX_PAGE }
+    }
+}
+
+impl ListRequest {
+    /// Returns how many names a page may have.
+    pub fn limit(&self) -> usize {
+        self.limit.clamp(1, MAX_PAGE)
+    }
+
+    /// Returns whether the request is for this name, apart from the limit.
+    pub fn covers(&self, name: &LockName) -> bool {
+        name.as_str().starts_with(&self.prefix)
+            && self.after.as_ref().is_none_or(|after| name > after)
     }
 }
 
 /// One page of names, in byte order.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ListPage {
     /// The names.
     pub names: Vec<Snapshot>,

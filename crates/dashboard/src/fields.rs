@@ -41,11 +41,16 @@ impl Fields {
 
     /// Takes the lock name.
     pub(crate) fn lock_name(&mut self) -> Result<LockName, Fault> {
-        let text = self.need("name")?;
-        let wrong = |error: &dyn Display| {
-            Fault::invalid("name", error.to_string(), "follow a link of the page Locks")
-        };
-        LockName::new(&text).map_err(|error| wrong(&error))
+        self.parsed("name", "follow a link of the page Locks")
+    }
+
+    /// Takes a value that must be there; `fix` says where it comes from.
+    pub(crate) fn parsed<T>(&mut self, name: &str, fix: &str) -> Result<T, Fault>
+    where
+        T: FromStr<Err: Display>,
+    {
+        let value = self.need(name)?.parse();
+        value.map_err(|error: T::Err| Fault::invalid(name, error.to_string(), fix))
     }
 
     /// Takes a number within bounds.

@@ -7,7 +7,7 @@ use maud::{Markup, html};
 
 use crate::shell::Shell;
 use crate::site::{Site, StoreEntry, Viewer};
-use crate::text::{Text, moment};
+use crate::text::{Text, cell, moment, query};
 
 /// A page of the navigation.
 pub(crate) struct Section {
@@ -16,6 +16,12 @@ pub(crate) struct Section {
     pub(crate) path: &'static str,
     /// The routes, with paths from `/dashboard` on.
     pub(crate) routes: fn() -> Router<Site>,
+}
+
+/// Links to the page of a lock.
+pub(crate) fn lock_link(viewer: &Viewer, name: &str) -> Markup {
+    let href = viewer.link("/lock") + &query(&[("name", name)]);
+    html! { a.name href=(href) { (cell(name)) } }
 }
 
 /// A page, ready to be sent.

@@ -48,6 +48,7 @@ mod seen;
 mod sessions;
 mod shell;
 mod site;
+mod table;
 mod text;
 
 pub use mount::mount;

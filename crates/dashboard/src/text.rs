@@ -1,6 +1,6 @@
 //! Text from outside, and figures, as pages show them.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::time::{Duration, SystemTime};
 
 use holdline_core::Escaped;
@@ -38,6 +38,11 @@ pub(crate) fn or_dash(text: &str) -> Markup {
     } else {
         cell(text)
     }
+}
+
+/// Shows a figure that may be unknown.
+pub(crate) fn figure(figure: Option<impl Display>) -> Markup {
+    html! { @if let Some(figure) = figure { (figure.to_string()) } @else { "–" } }
 }
 
 /// Writes a duration as people read it, two units at most.

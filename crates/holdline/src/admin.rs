@@ -37,6 +37,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
+pub use holdline_core::json;
 use holdline_core::{
     AuditEntry, AuditPage, AuditRecord, AuditRequest, ClientId, Engine, LockError, LockName,
 };

@@ -12,9 +12,11 @@
 //! | [`notify`] | waiting for a condition that others change |
 //! | [`fast_path`] | when to send a short request first, which can only grant a free name |
 //! | `sql` (a feature) | what the engines of SQL servers share: the link and the replies |
+//! | [`errors_of`] | the functions that make an engine's errors |
 //! | [`verbs_as_tasks`] | an engine that runs each verb as a task |
 
 pub mod der;
+mod errors;
 pub mod executor;
 pub mod fast_path;
 pub mod files;

@@ -15,6 +15,7 @@ use axum::extract::FromRequestParts;
 use axum::response::Response;
 use futures_util::future::select_all;
 use holdline::{Guard, Keep, LockOptions, by_mode};
+use holdline_core::json::ModeJson;
 use holdline_core::lease::{DEFAULT_DRIFT_PPM, DEFAULT_LEASE, LeaseTerms, MAX_FIRST_LEASE};
 use holdline_core::{Certainty, Hold, LeaseId, LockError, LockName, Mode, Moment};
 use http::request::Parts;
@@ -31,7 +32,7 @@ use crate::open_access::OpenAccess;
 use crate::peer::Peer;
 use crate::problem::Problem;
 use crate::rights::Right;
-use crate::views::{AboutBody, LeaseBody, ModeBody, millis, valid_from_arrival};
+use crate::views::{AboutBody, LeaseBody, millis, valid_from_arrival};
 
 /// The header of the fencing token, as resources expect it.
 const TOKEN: HeaderName = HeaderName::from_static("holdline-fencing-token");
@@ -43,7 +44,7 @@ const PAUSE: Duration = Duration::from_millis(500);
 #[derive(Debug, Default, Deserialize, ToSchema)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct AcquireBody {
-    mode: ModeBody,
+    mode: ModeJson,
     /// How many permits, for the mode `permits`.
     #[schema(minimum = 1)]
     #[serde(deserialize_with = "crate::json::maybe")]
@@ -57,7 +58,7 @@ pub(crate) struct AcquireBody {
     #[serde(deserialize_with = "crate::json::whole")]
     wait_ms: u64,
     /// How long the store keeps the lease without a renewal; @default_lease@ unless set.
-    #[schema(minimum = 50, maximum = 86_400_000)]
+    #[schema(minimum = 50, maximum = 86_400_000)] // MAX_LEASE
     #[serde(deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
     /// The session whose heartbeats renew the lease; then its duration is the session's.
@@ -224,11 +225,11 @@ impl Locks {
 
 fn mode_of(body: &AcquireBody) -> Result<Mode, Problem> {
     match (body.mode, body.permits, body.permits_of) {
-        (ModeBody::Exclusive, None, None) => Ok(Mode::Exclusive),
-        (ModeBody::Shared, None, None) => Ok(Mode::Shared),
-        (ModeBody::Permits, count, Some(of)) => Mode::permits(count.unwrap_or(1), of)
+        (ModeJson::Exclusive, None, None) => Ok(Mode::Exclusive),
+        (ModeJson::Shared, None, None) => Ok(Mode::Shared),
+        (ModeJson::Permits, count, Some(of)) => Mode::permits(count.unwrap_or(1), of)
             .map_err(|error| Problem::invalid("permits", error.to_string())),
-        (ModeBody::Permits, _, None) => {
+        (ModeJson::Permits, _, None) => {
             Err(Problem::invalid("permits_of", "is missing: how many permits are there?"))
         }
         _ => Err(Problem::invalid("permits", "needs the mode `permits`")),
@@ -303,7 +304,7 @@ impl Wanted {
             name: lease.name().as_str().to_owned(),
             lease_id: lease.lease_id().to_hex(),
             fencing_token: lease.fencing_token(),
-            mode: ModeBody::of(self.locks.mode()),
+            mode: self.locks.mode().into(),
             lease_duration_ms: millis(attempt.lease()),
             valid_for_ms: millis(valid_from_arrival(*remaining)),
             waited_ms: millis(waited),

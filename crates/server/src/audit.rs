@@ -2,7 +2,7 @@
 //!
 //! - T1: a record is made where the action is carried out, so the API, the pages beside it and the
 //!   engine protocol have one record for each action.
-//! - T2: an action goes on, and is recorded, when its client has left.
+//! - T2: an action goes on, is recorded and is an event also when its client has left.
 //! - T3: a record that the store does not keep goes to the file `audit_file`. If that fails too,
 //!   the log says so and a metric counts it; the action's answer never changes.
 //! - T4: a request that lacks the right is no action. It is not recorded: a client that may do
@@ -25,6 +25,7 @@ use crate::config::{ConfigError, ServerConfig};
 use crate::identity::Identity;
 use crate::input::Parameters;
 use crate::json::Json;
+use crate::operators::event_of;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
 
@@ -32,18 +33,23 @@ use crate::rights::Right;
 const LAST_MS: u64 = 253_402_300_799_999;
 
 impl App {
-    /// Carries out an operator's command, and records it.
+    /// Carries out an operator's command, records it, and publishes its event. The caller has
+    /// checked the right.
     pub(crate) async fn operate(
         &self,
         identity: &Identity,
         operation: Operation,
     ) -> Result<OperationReply, LockError> {
         let app = self.clone();
-        let operator = identity.operator();
+        let identity = identity.clone();
         let carried_out = tokio::spawn(async move {
             let reply = app.client.admin().operate(&operation).await;
-            if !app.record(operation.audit_record(&operator, &reply)).await {
+            if !app.record(operation.audit_record(&identity.operator(), &reply)).await {
                 app.metrics.unrecorded(&app.store);
+            }
+            let has_changed = !matches!(reply, Err(_) | Ok(OperationReply::NothingThere));
+            if let Some(event) = event_of(&operation).filter(|_| has_changed) {
+                app.events.publish(event.by(&identity));
             }
             reply
         });
@@ -154,25 +160,9 @@ pub(crate) struct AuditRecordBody {
     fencing_token: Option<FencingToken>,
     /// Why.
     reason: String,
-    outcome: OutcomeBody,
+    outcome: AuditOutcome,
     /// The error of an action that was refused or whose outcome is unknown.
     detail: String,
-}
-
-/// What became of an action.
-#[derive(Debug, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum OutcomeBody {
-    /// It is done.
-    Done,
-    /// The holder was notified, and keeps the name for the rest of its lease at most.
-    Notified,
-    /// There was nothing to act on.
-    NothingThere,
-    /// It was refused or failed. Nothing was changed.
-    Refused,
-    /// Whether it took effect is unknown.
-    Unknown,
 }
 
 impl AuditRecordBody {
@@ -187,13 +177,7 @@ impl AuditRecordBody {
             name: record.name.map(|name| name.as_str().to_owned()),
             fencing_token: record.fencing_token,
             reason: record.reason,
-            outcome: match record.outcome {
-                AuditOutcome::Done => OutcomeBody::Done,
-                AuditOutcome::Notified => OutcomeBody::Notified,
-                AuditOutcome::NothingThere => OutcomeBody::NothingThere,
-                AuditOutcome::Refused => OutcomeBody::Refused,
-                AuditOutcome::Unknown => OutcomeBody::Unknown,
-            },
+            outcome: record.outcome,
             detail: record.detail,
         }
     }

@@ -12,16 +12,13 @@ use axum::body::Body as HttpBody;
 use axum::extract::State;
 use axum::response::{IntoResponse, Response};
 use futures_util::{StreamExt, stream};
-use holdline_core::counting::CountingCommand;
-use holdline_core::latch::LatchCommand;
 use holdline_core::{
-    AcquireReply, Hints, Hold, ListRequest, LockError, Operation, OperationReply, Purpose,
-    ReleaseReply, RenewReply, RenewRequest,
+    AcquireReply, CountingCommand, Hints, Hold, LatchCommand, ListPage, ListRequest, LockError,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 use holdline_http::wire::{
-    Acquire, Acquired, Batch, Command, Description, Failure, Inspect, List, Operate, Operated,
-    Outcome, Page, Release, Released, Renew, Renewed, STILL_HERE, SnapshotMessage, Watch,
-    hint_byte,
+    Acquire, Batch, Description, Failure, Inspect, Operate, Operated, Outcome, Renew, STILL_HERE,
+    Watch, hint_byte,
 };
 use sha2::{Digest, Sha256};
 
@@ -31,6 +28,7 @@ use crate::identity::Identity;
 use crate::input::Body;
 use crate::json::Json;
 use crate::open_access::OpenAccess;
+use crate::operators::check_right;
 use crate::problem::Problem;
 use crate::rights::Right;
 
@@ -41,13 +39,13 @@ const MAX_BATCH: usize = 128;
 
 type Answer<T> = Result<Json<Outcome<T>>, Problem>;
 
-fn answer<T>(reply: Result<impl Into<T>, LockError>) -> Answer<T> {
+fn answer<T>(reply: Result<T, LockError>) -> Answer<T> {
     Ok(Json(outcome(reply)))
 }
 
-fn outcome<T>(reply: Result<impl Into<T>, LockError>) -> Outcome<T> {
+fn outcome<T>(reply: Result<T, LockError>) -> Outcome<T> {
     match reply {
-        Ok(reply) => Outcome::Ok(reply.into()),
+        Ok(reply) => Outcome::Ok(reply),
         Err(error) => {
             tracing::debug!(%error, "a command failed");
             Outcome::Error(Failure::of(&error))
@@ -77,12 +75,11 @@ pub(crate) async fn acquire(
     State(app): State<App>,
     identity: Identity,
     Body(body): Body<Acquire>,
-) -> Answer<Acquired> {
+) -> Answer<AcquireReply> {
     let request = body.into_request();
-    let request = request.map_err(|error| Problem::invalid("metadata", error.to_string()))?;
     identity.may_on(Right::Lock, request.name.as_str())?;
     if let Err(error) = not_live(&app, request.hold) {
-        return answer(Err::<AcquireReply, _>(error));
+        return answer(Err(error));
     }
     // It may be a repeat, or a look of a waiter.
     let mut places = app.lease_places(&identity, 1, Some(request.lease_id))?;
@@ -116,10 +113,10 @@ fn without_holder(reply: AcquireReply) -> AcquireReply {
 pub(crate) async fn renew(
     State(app): State<App>,
     identity: Identity,
-    Body(Batch { renewals }): Body<Batch>,
-) -> Answer<Vec<Outcome<Renewed>>> {
+    Body(Batch { renewals }): Body<Batch<Vec<Renew>>>,
+) -> Answer<Vec<Outcome<RenewReply>>> {
     if renewals.len() > MAX_BATCH {
-        return Err(Problem::invalid("lines", format!("may have {MAX_BATCH} lines at most")));
+        return Err(Problem::invalid("renewals", format!("may be {MAX_BATCH} at most")));
     }
     let renewals: Vec<RenewRequest> = renewals.into_iter().map(Renew::into_request).collect();
     for renewal in &renewals {
@@ -148,9 +145,8 @@ pub(crate) async fn renew(
 pub(crate) async fn release(
     State(app): State<App>,
     identity: Identity,
-    Body(body): Body<Release>,
-) -> Answer<Released> {
-    let request = body.into_request();
+    Body(request): Body<ReleaseRequest>,
+) -> Answer<ReleaseReply> {
     identity.may_on(Right::Lock, request.name.as_str())?;
     let reply = app.engine().release(&request).await;
     if let Ok(ReleaseReply::Released { .. }) = &reply {
@@ -163,20 +159,18 @@ pub(crate) async fn inspect(
     State(app): State<App>,
     identity: Identity,
     Body(Inspect { name }): Body<Inspect>,
-) -> Answer<SnapshotMessage> {
+) -> Answer<Snapshot> {
     identity.may_on(Right::View, name.as_str())?;
-    let snapshot = app.engine().inspect(&name).await;
-    answer(snapshot.map(|snapshot| SnapshotMessage::of(&snapshot)))
+    answer(app.engine().inspect(&name).await)
 }
 
 pub(crate) async fn list(
     State(app): State<App>,
     identity: Identity,
-    Body(body): Body<List>,
-) -> Answer<Page> {
-    let request: ListRequest = body.into_request();
+    Body(request): Body<ListRequest>,
+) -> Answer<ListPage> {
     identity.may_on(Right::View, &request.prefix)?;
-    answer(app.engine().list(&request).await.map(|page| Page::of(&page)))
+    answer(app.engine().list(&request).await)
 }
 
 pub(crate) async fn operate(
@@ -184,64 +178,41 @@ pub(crate) async fn operate(
     identity: Identity,
     Body(body): Body<Operate>,
 ) -> Answer<Operated> {
-    let operation = match Command::from(body) {
-        Command::Operation(operation) => operation,
-        Command::Latch(name, command) => {
-            let right = match command {
-                LatchCommand::Count => Right::View,
-                LatchCommand::Set(_) | LatchCommand::CountDown(_) => Right::Lock,
-            };
-            identity.may_on(right, name.as_str())?;
-            return answer(app.engine().latch(&name, command).await);
+    let reply = match body {
+        Operate::Operation(operation) => {
+            check_right(&identity, &operation)?;
+            app.operate(&identity, operation).await.map(Operated::Operation)
         }
-        Command::Counting(name, command) => {
-            let right = match command {
-                CountingCommand::Available | CountingCommand::Await { .. } => Right::View,
-                CountingCommand::Set(_)
-                | CountingCommand::Acquire(_)
-                | CountingCommand::Release(_)
-                | CountingCommand::Drain => Right::Lock,
-            };
-            identity.may_on(right, name.as_str())?;
-            return answer(app.engine().counting(&name, command).await);
+        Operate::Latch { name, command } => {
+            identity.may_on(right_of_latch(command), name.as_str())?;
+            app.engine().latch(&name, command).await.map(Operated::Latch)
         }
-        Command::AuditRead(request) => {
-            return answer(Ok(app.audit(&identity, &request, |_| true).await?));
+        Operate::Counting { name, command } => {
+            identity.may_on(right_of_counting(command), name.as_str())?;
+            app.engine().counting(&name, command).await.map(Operated::Counting)
+        }
+        Operate::AuditRead(request) => {
+            Ok(Operated::AuditRead(app.audit(&identity, &request, |_| true).await?))
         }
     };
-    let event = match &operation {
-        Operation::RaiseFence { .. } => {
-            identity.may_on(Right::Admin, "")?;
-            None
-        }
-        Operation::Revoke { name, token, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).token(*token).reason(reason))
-        }
-        Operation::RevokeHolder { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Revoked, name).reason(reason))
-        }
-        Operation::RemoveWaiter { name, waiter, reason } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Removed, name).waiter(*waiter).reason(reason))
-        }
-        Operation::Freeze { name, reason, .. } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Frozen, name).reason(reason))
-        }
-        Operation::Unfreeze { name } => {
-            identity.may_on(Right::Operate, name.as_str())?;
-            Some(Event::of(What::Unfrozen, name))
-        }
-    };
-    let reply = app.operate(&identity, operation.clone()).await;
-    if let (Some(event), Ok(reply)) = (event, &reply)
-        && !matches!(reply, OperationReply::NothingThere)
-    {
-        app.events.publish(event.by(&identity));
-    }
     answer(reply)
+}
+
+fn right_of_latch(command: LatchCommand) -> Right {
+    match command {
+        LatchCommand::Count => Right::View,
+        LatchCommand::Set(_) | LatchCommand::CountDown(_) => Right::Lock,
+    }
+}
+
+fn right_of_counting(command: CountingCommand) -> Right {
+    match command {
+        CountingCommand::Available | CountingCommand::Await { .. } => Right::View,
+        CountingCommand::Set(_)
+        | CountingCommand::Acquire(_)
+        | CountingCommand::Release(_)
+        | CountingCommand::Drain => Right::Lock,
+    }
 }
 
 /// Sends the hints of one lease id, a byte each, until the client closes the connection.

@@ -74,7 +74,11 @@ pub(crate) struct EventParameters {
     prefix: String,
     /// Only those of this lock name, with `state` at the start and after each change; without
     /// `prefix` and `state`.
-    #[param(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    #[param(
+        min_length = 1,
+        max_length = 512, // MAX_NAME_BYTES
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"
+    )]
     name: Option<String>,
     /// Also `state` of each lock with the prefix, at the start if it is held or waited for, and
     /// after each change by any server or program.

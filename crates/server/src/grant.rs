@@ -187,7 +187,7 @@ impl Attempt {
 
     /// Reports that the attempt has ended without a grant.
     pub(crate) fn refused(mut self, problem: &Problem) {
-        self.report_refusal(problem.kind());
+        self.report_refusal(problem.kind().word());
     }
 
     fn report_refusal(&mut self, kind: &'static str) {
@@ -226,7 +226,7 @@ impl Drop for Attempt {
             self.app.release_unanswered(name, lease, &self.identity);
         }
         if !self.is_reported {
-            self.report_refusal(Problem::client_gone().kind());
+            self.report_refusal(Problem::client_gone().kind().word());
         }
     }
 }

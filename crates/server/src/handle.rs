@@ -1,11 +1,10 @@
 //! What pages need that are served beside the API: the same checks, answers and limits.
 
 use std::net::SocketAddr;
-use std::time::Duration;
 
 use holdline::Client;
 use holdline_core::{
-    AuditEntry, AuditPage, AuditRequest, FencingToken, LockName, ShortLeaseId, Snapshot,
+    AuditEntry, AuditPage, AuditRequest, LockName, Operation, OperationReply, Snapshot,
 };
 use http::request::Parts;
 
@@ -158,68 +157,18 @@ impl StoreHandle {
         self.0.audit(identity, request, wanted).await
     }
 
-    /// Revokes the grant with this token. Returns how long it may still last; `None`: it is over.
+    /// Carries out an operator's command, as the API does.
     ///
     /// # Errors
-    /// A right is missing, no holder has the token, or the store failed.
+    /// A right is missing, there is nothing to act on, the store cannot do it, or it failed.
     ///
     /// # Cancel safety
-    /// Dropping the future loses the answer: the grant may be revoked.
-    pub async fn revoke(
+    /// Dropping the future loses the answer: the command is carried out.
+    pub async fn intervene(
         &self,
         identity: &Identity,
-        name: &LockName,
-        token: FencingToken,
-        reason: String,
-        now: bool,
-    ) -> Result<Option<Duration>, Problem> {
-        let revoked = self.0.revoke(identity, name, token, reason, now).await?;
-        let left = revoked.left_ms.map_or(Duration::MAX, Duration::from_millis);
-        Ok((!revoked.ended).then_some(left))
-    }
-
-    /// Removes a waiter from the queue of a name.
-    ///
-    /// # Errors
-    /// A right is missing, nobody with this id waits, the store cannot do it, or it failed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer: the waiter may be removed.
-    pub async fn remove_waiter(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-        waiter: ShortLeaseId,
-        reason: String,
-    ) -> Result<(), Problem> {
-        self.0.remove_waiter(identity, name, waiter, reason).await
-    }
-
-    /// Keeps everybody from a name for a while.
-    ///
-    /// # Errors
-    /// A right is missing, or the store failed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer: the name may be frozen.
-    pub async fn freeze(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-        duration: Duration,
-        reason: String,
-    ) -> Result<(), Problem> {
-        self.0.freeze(identity, name, duration, reason).await
-    }
-
-    /// Ends a freeze.
-    ///
-    /// # Errors
-    /// A right is missing, the name is not frozen, or the store failed.
-    ///
-    /// # Cancel safety
-    /// Dropping the future loses the answer: the freeze may be over.
-    pub async fn unfreeze(&self, identity: &Identity, name: &LockName) -> Result<(), Problem> {
-        self.0.unfreeze(identity, name).await
+        operation: Operation,
+    ) -> Result<OperationReply, Problem> {
+        self.0.intervene(identity, operation).await
     }
 }

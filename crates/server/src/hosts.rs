@@ -82,7 +82,9 @@ mod tests {
         let listen = SocketAddr::from((Ipv4Addr::LOCALHOST, 7654));
         let hosts = Hosts::new(Some(listen), &["Locks.Example".to_owned()]);
         let check = |pairs: &[(HeaderName, &'static str)]| {
-            hosts.check(&headers(pairs), &Uri::from_static("/v1/locks")).map_err(|p| p.kind())
+            hosts
+                .check(&headers(pairs), &Uri::from_static("/v1/locks"))
+                .map_err(|p| p.kind().word())
         };
         for host in ["localhost", "LOCALHOST:7654", "127.0.0.1:1", "[::1]:7654", "locks.example"] {
             assert_eq!(check(&[(HOST, host)]), Ok(()), "{host}");

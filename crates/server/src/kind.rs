@@ -6,7 +6,7 @@ use utoipa::ToSchema;
 /// The kind of a problem.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
-pub(crate) enum Kind {
+pub enum Kind {
     /// The request cannot be read.
     BadRequest,
     /// A field has a wrong value.
@@ -65,18 +65,6 @@ pub(crate) enum Kind {
     Protocol,
 }
 
-/// Whether a request took effect.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum CertaintyWord {
-    /// It did.
-    Applied,
-    /// It did not, and never will.
-    NotApplied,
-    /// Nobody can say.
-    Unknown,
-}
-
 /// Why a lease is lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
@@ -95,7 +83,7 @@ pub(crate) enum LostWord {
 
 impl Kind {
     /// Returns the word, as it is sent.
-    pub(crate) fn word(self) -> &'static str {
+    pub fn word(self) -> &'static str {
         match self {
             Kind::BadRequest => "bad_request",
             Kind::Invalid => "invalid",

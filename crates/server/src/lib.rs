@@ -69,6 +69,7 @@ pub use access::TokenDigest;
 pub use config::{ConfigError, DEFAULT_STORE, ServerConfig};
 pub use handle::{Login, ServerHandle, StoreHandle};
 pub use identity::Identity;
+pub use kind::Kind;
 pub use limits::Counted;
 pub use openapi::document;
 pub use problem::Problem;

@@ -11,6 +11,7 @@ use std::time::Duration;
 use axum::extract::State;
 use axum::response::Response;
 use holdline::ReleaseOutcome;
+use holdline_core::json::LockJson;
 use holdline_core::lease::DEFAULT_LEASE;
 use holdline_core::{LeaseId, ListRequest, LockName};
 use http::StatusCode;
@@ -22,11 +23,10 @@ use crate::attempt::{AcquireBody, Key, Requester, Wanted, carry_out};
 use crate::identity::Identity;
 use crate::input::{Body, LeaseOf, Name, Parameters};
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
-use crate::views::{
-    LeaseBody, LockBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival,
-};
+use crate::views::{LeaseBody, PageBody, ReleasedBody, RenewedBody, millis, valid_from_arrival};
 
 const MOST_NAMES: usize = 1_000;
 
@@ -68,7 +68,7 @@ pub(crate) async fn acquire(
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct RenewBody {
     /// How long the store keeps the lease from now on; @default_lease@ unless set.
-    #[schema(minimum = 50, maximum = 86_400_000)]
+    #[schema(minimum = 50, maximum = 86_400_000)] // MAX_LEASE
     #[serde(deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
 }
@@ -107,7 +107,7 @@ pub(crate) async fn renew(
         }
         Err(error) => {
             let problem = Problem::from(error);
-            if problem.kind() == "lost" {
+            if problem.kind() == Kind::Lost {
                 app.lost(&name, id, &identity);
             }
             Err(problem)
@@ -167,7 +167,7 @@ pub(crate) async fn release_by_id(
     get, path = "/v1/locks/{name}", tag = "locks",
     params(("name" = String, Path, description = "The lock name, percent-encoded")),
     responses(
-        (status = 200, body = LockBody, description = "How the lock stands; a free one too"),
+        (status = 200, body = LockJson, description = "How the lock stands; a free one too"),
         (status = "default", body = ProblemBody, description = "A problem",
          content_type = "application/problem+json"),
     )
@@ -176,9 +176,9 @@ pub(crate) async fn inspect(
     State(app): State<App>,
     identity: Identity,
     Name(name): Name,
-) -> Result<Json<LockBody>, Problem> {
+) -> Result<Json<LockJson>, Problem> {
     identity.may_on(Right::View, name.as_str())?;
-    Ok(Json(LockBody::of(&app.client.admin().inspect(&name).await?)))
+    Ok(Json(LockJson::from(&app.client.admin().inspect(&name).await?)))
 }
 
 /// Which locks to list.

@@ -1,9 +1,13 @@
 //! What operators do: revoke, remove a waiter, freeze, unfreeze, raise the fence.
+//!
+//! Each command needs a right, is carried out and recorded (`audit`), and is an event if it has
+//! changed something. That is the same whether it comes by the API, from a page beside it or by the
+//! engine protocol.
 
 use std::time::Duration;
 
 use axum::extract::State;
-use holdline_core::{FencingToken, LockName, Operation, OperationReply, ShortLeaseId};
+use holdline_core::{FencingToken, Operation, OperationReply, ShortLeaseId};
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
@@ -18,6 +22,62 @@ use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
 use crate::views::millis;
 
+impl App {
+    /// Carries out an operator's command, if they may. If there is nothing to act on, that is a
+    /// problem.
+    pub(crate) async fn intervene(
+        &self,
+        identity: &Identity,
+        operation: Operation,
+    ) -> Result<OperationReply, Problem> {
+        check_right(identity, &operation)?;
+        let nothing_there = match &operation {
+            Operation::Revoke { .. } => Problem::stale_token(),
+            Operation::RemoveWaiter { .. } => {
+                Problem::not_found("nobody with this id waits for the name")
+            }
+            Operation::Unfreeze { .. } => Problem::not_found("the name is not frozen"),
+            _ => Problem::not_found("there is nothing to act on"),
+        };
+        match self.operate(identity, operation).await? {
+            OperationReply::NothingThere => Err(nothing_there),
+            reply => Ok(reply),
+        }
+    }
+}
+
+/// Checks that somebody may carry out a command.
+pub(crate) fn check_right(identity: &Identity, operation: &Operation) -> Result<(), Problem> {
+    match operation {
+        Operation::RaiseFence { .. } => identity.may_on(Right::Admin, ""),
+        Operation::Revoke { name, .. }
+        | Operation::RevokeHolder { name, .. }
+        | Operation::RemoveWaiter { name, .. }
+        | Operation::Freeze { name, .. }
+        | Operation::Unfreeze { name } => identity.may_on(Right::Operate, name.as_str()),
+    }
+}
+
+/// Returns the event of a command that has changed something; `None` if it has none.
+pub(crate) fn event_of(operation: &Operation) -> Option<Event> {
+    match operation {
+        Operation::Revoke { name, token, reason, .. } => {
+            Some(Event::of(What::Revoked, name).token(*token).reason(reason))
+        }
+        Operation::RevokeHolder { name, reason, .. } => {
+            Some(Event::of(What::Revoked, name).reason(reason))
+        }
+        Operation::RemoveWaiter { name, waiter, reason } => {
+            Some(Event::of(What::Removed, name).waiter(*waiter).reason(reason))
+        }
+        Operation::Freeze { name, reason, .. } => {
+            Some(Event::of(What::Frozen, name).reason(reason))
+        }
+        Operation::Unfreeze { name } => Some(Event::of(What::Unfrozen, name)),
+        Operation::RaiseFence { .. } => None,
+    }
+}
+
 /// Which grant to take away.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -27,7 +87,7 @@ pub(crate) struct RevokeBody {
     #[serde(deserialize_with = "fencing_token")]
     fencing_token: FencingToken,
     /// Why, at most 512 bytes.
-    #[schema(max_length = 512)]
+    #[schema(max_length = 512)] // MAX_REASON_BYTES
     #[serde(default)]
     reason: String,
     /// Free the name at once, outside the promise of exclusion. Otherwise the holder is notified,
@@ -40,9 +100,20 @@ pub(crate) struct RevokeBody {
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct RevokedBody {
     /// Whether the name is free of this grant already.
-    pub(crate) ended: bool,
+    ended: bool,
     /// How long the grant may still last.
-    pub(crate) left_ms: Option<u64>,
+    left_ms: Option<u64>,
+}
+
+impl RevokedBody {
+    fn of(reply: &OperationReply) -> RevokedBody {
+        match reply {
+            OperationReply::Notified { left } => {
+                RevokedBody { ended: false, left_ms: left.map(millis) }
+            }
+            _ => RevokedBody { ended: true, left_ms: None },
+        }
+    }
 }
 
 /// Revokes a grant.
@@ -63,91 +134,9 @@ pub(crate) async fn revoke(
     Name(name): Name,
     Body(body): Body<RevokeBody>,
 ) -> Result<Json<RevokedBody>, Problem> {
-    let RevokeBody { fencing_token, reason, force } = body;
-    let revoked = app.revoke(&identity, &name, fencing_token, reason, force).await?;
-    Ok(Json(revoked))
-}
-
-impl App {
-    /// Revokes the grant with this token.
-    pub(crate) async fn revoke(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-        token: FencingToken,
-        reason: String,
-        now: bool,
-    ) -> Result<RevokedBody, Problem> {
-        identity.may_on(Right::Operate, name.as_str())?;
-        let operation =
-            Operation::Revoke { name: name.clone(), token, reason: reason.clone(), now };
-        let reply = self.operate(identity, operation).await?;
-        let revoked = match reply {
-            OperationReply::Done => RevokedBody { ended: true, left_ms: None },
-            OperationReply::Notified { left } => {
-                RevokedBody { ended: false, left_ms: left.map(millis) }
-            }
-            OperationReply::NothingThere => return Err(Problem::stale_token()),
-        };
-        let event = Event::of(What::Revoked, name).by(identity);
-        self.events.publish(event.token(token).reason(&reason));
-        Ok(revoked)
-    }
-
-    /// Removes a waiter from the queue of a name.
-    pub(crate) async fn remove_waiter(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-        waiter: ShortLeaseId,
-        reason: String,
-    ) -> Result<(), Problem> {
-        identity.may_on(Right::Operate, name.as_str())?;
-        let operation =
-            Operation::RemoveWaiter { name: name.clone(), waiter, reason: reason.clone() };
-        match self.operate(identity, operation).await? {
-            OperationReply::NothingThere => {
-                Err(Problem::not_found("nobody with this id waits for the name"))
-            }
-            _ => {
-                let event = Event::of(What::Removed, name).by(identity);
-                self.events.publish(event.waiter(waiter).reason(&reason));
-                Ok(())
-            }
-        }
-    }
-
-    /// Keeps everybody from a name for a while.
-    pub(crate) async fn freeze(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-        duration: Duration,
-        reason: String,
-    ) -> Result<(), Problem> {
-        identity.may_on(Right::Operate, name.as_str())?;
-        let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.clone() };
-        self.operate(identity, operation).await?;
-        let event = Event::of(What::Frozen, name).by(identity);
-        self.events.publish(event.reason(&reason));
-        Ok(())
-    }
-
-    /// Ends a freeze.
-    pub(crate) async fn unfreeze(
-        &self,
-        identity: &Identity,
-        name: &LockName,
-    ) -> Result<(), Problem> {
-        identity.may_on(Right::Operate, name.as_str())?;
-        match self.operate(identity, Operation::Unfreeze { name: name.clone() }).await? {
-            OperationReply::NothingThere => Err(Problem::not_found("the name is not frozen")),
-            _ => {
-                self.events.publish(Event::of(What::Unfrozen, name).by(identity));
-                Ok(())
-            }
-        }
-    }
+    let RevokeBody { fencing_token: token, reason, force: now } = body;
+    let reply = app.intervene(&identity, Operation::Revoke { name, token, reason, now }).await?;
+    Ok(Json(RevokedBody::of(&reply)))
 }
 
 /// Which waiter to remove.
@@ -183,7 +172,8 @@ pub(crate) async fn remove_waiter(
     Name(name): Name,
     Body(body): Body<RemoveBody>,
 ) -> Result<StatusCode, Problem> {
-    app.remove_waiter(&identity, &name, body.lease_id, body.reason).await?;
+    let RemoveBody { lease_id: waiter, reason } = body;
+    app.intervene(&identity, Operation::RemoveWaiter { name, waiter, reason }).await?;
     Ok(DONE)
 }
 
@@ -196,7 +186,7 @@ pub(crate) struct FreezeRequest {
     #[serde(deserialize_with = "crate::json::whole")]
     duration_ms: u64,
     /// Why, at most 512 bytes.
-    #[schema(max_length = 512)]
+    #[schema(max_length = 512)] // MAX_REASON_BYTES
     #[serde(default)]
     reason: String,
 }
@@ -218,7 +208,8 @@ pub(crate) async fn freeze(
     Body(body): Body<FreezeRequest>,
 ) -> Result<StatusCode, Problem> {
     let duration = Duration::from_millis(body.duration_ms);
-    app.freeze(&identity, &name, duration, body.reason).await?;
+    let reason = body.reason;
+    app.intervene(&identity, Operation::Freeze { name, duration, reason }).await?;
     Ok(DONE)
 }
 
@@ -239,7 +230,7 @@ pub(crate) async fn unfreeze(
     identity: Identity,
     Name(name): Name,
 ) -> Result<StatusCode, Problem> {
-    app.unfreeze(&identity, &name).await?;
+    app.intervene(&identity, Operation::Unfreeze { name }).await?;
     Ok(DONE)
 }
 
@@ -267,7 +258,6 @@ pub(crate) async fn raise_fence(
     identity: Identity,
     Body(body): Body<FenceBody>,
 ) -> Result<StatusCode, Problem> {
-    identity.may_on(Right::Admin, "")?;
-    app.operate(&identity, Operation::RaiseFence { to: body.above }).await?;
+    app.intervene(&identity, Operation::RaiseFence { to: body.above }).await?;
     Ok(DONE)
 }

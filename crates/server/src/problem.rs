@@ -6,6 +6,7 @@
 use std::time::Duration;
 
 use axum::response::{IntoResponse, Response};
+use holdline_core::json::HolderJson;
 use holdline_core::{Certainty, ErrorKind, LockError, LostReason};
 use http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, StatusCode};
@@ -13,10 +14,9 @@ use serde::Serialize;
 use utoipa::ToSchema;
 
 use crate::json::Json;
-use crate::kind::{CertaintyWord, Kind, LostWord};
+use crate::kind::{Kind, LostWord};
 use crate::metrics::Waited;
 use crate::rights::Right;
-use crate::views::HolderBody;
 
 /// How many seconds a client is asked to pause at most.
 const LONGEST_PAUSE: u64 = 5;
@@ -43,7 +43,7 @@ pub(crate) struct ProblemBody {
     /// A stable word for programs.
     kind: Kind,
     /// Whether the request took effect.
-    certainty: CertaintyWord,
+    certainty: Certainty,
     /// After how many seconds another attempt is worth it.
     #[serde(skip_serializing_if = "Option::is_none")]
     retry_after: Option<u64>,
@@ -58,7 +58,7 @@ pub(crate) struct ProblemBody {
     lost: Option<LostWord>,
     /// Who holds the lock.
     #[serde(skip_serializing_if = "Option::is_none")]
-    holder: Option<Box<HolderBody>>,
+    holder: Option<Box<HolderJson>>,
     /// Whether the request waited for a lock.
     #[serde(skip)]
     waited: bool,
@@ -77,7 +77,7 @@ impl Problem {
             status: status.as_u16(),
             detail: detail.into(),
             kind,
-            certainty: CertaintyWord::NotApplied,
+            certainty: Certainty::NotApplied,
             retry_after: None,
             field: None,
             fix: None,
@@ -111,9 +111,9 @@ impl Problem {
         self
     }
 
-    /// Returns a stable word for the kind.
-    pub fn kind(&self) -> &'static str {
-        self.0.kind.word()
+    /// Returns the kind.
+    pub fn kind(&self) -> Kind {
+        self.0.kind
     }
 
     /// Returns the HTTP status.
@@ -143,7 +143,7 @@ impl Problem {
 
     /// Returns whether the request may have taken effect.
     pub fn is_uncertain(&self) -> bool {
-        self.0.certainty != CertaintyWord::NotApplied
+        self.0.certainty != Certainty::NotApplied
     }
 
     /// A request of no known form.
@@ -329,11 +329,7 @@ impl Problem {
     }
 
     pub(crate) fn certain(mut self, certainty: Certainty) -> Problem {
-        self.0.certainty = match certainty {
-            Certainty::Applied => CertaintyWord::Applied,
-            Certainty::NotApplied => CertaintyWord::NotApplied,
-            Certainty::Unknown => CertaintyWord::Unknown,
-        };
+        self.0.certainty = certainty;
         self
     }
 
@@ -395,7 +391,7 @@ fn of_kind(error: &LockError) -> Problem {
             let detail = "another client holds the lock, or waits for it";
             let mut problem =
                 Problem::new(StatusCode::LOCKED, Kind::Busy, "The lock is held", detail);
-            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderJson::from(holder)));
             problem.retry_after(holder.as_ref().and_then(|holder| holder.left).unwrap_or(second))
         }
         ErrorKind::TimedOut { holder, .. } => {
@@ -403,7 +399,7 @@ fn of_kind(error: &LockError) -> Problem {
             // Not 408: browsers, proxies and libraries repeat that by themselves.
             let status = StatusCode::LOCKED;
             let mut problem = Problem::new(status, Kind::TimedOut, "The wait ran out", detail);
-            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderBody::of(holder)));
+            problem.0.holder = holder.as_deref().map(|holder| Box::new(HolderJson::from(holder)));
             problem
         }
         ErrorKind::Cancelled => {
@@ -523,7 +519,7 @@ mod tests {
         ] {
             let error = LockError::new("e", kind, Certainty::Unknown);
             let problem = Problem::from(error);
-            assert_eq!((problem.0.status, problem.0.certainty), (status, CertaintyWord::Unknown));
+            assert_eq!((problem.0.status, problem.0.certainty), (status, Certainty::Unknown));
             let text = serde_json::to_string(&problem.0).expect("JSON");
             assert!(!text.contains("s3cret"), "{text}");
         }

@@ -15,6 +15,7 @@ use crate::app::App;
 use crate::identity::Identity;
 use crate::input::{Body, lease_id, lock_name};
 use crate::json::Json;
+use crate::kind::Kind;
 use crate::life::MOST_LEASES;
 use crate::locks::{DONE, release_by_id};
 use crate::problem::{Problem, ProblemBody};
@@ -28,7 +29,7 @@ const SHORTEST: Duration = Duration::from_secs(1);
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct SessionBody {
     /// How long the leases live without a heartbeat; @default_lease@ unless set.
-    #[schema(minimum = 1000, maximum = 86_400_000)]
+    #[schema(minimum = 1000, maximum = 86_400_000)] // MAX_LEASE
     #[serde(deserialize_with = "crate::json::maybe")]
     duration_ms: Option<u64>,
     /// Leases to take over: those of a session whose server is gone.
@@ -42,7 +43,11 @@ pub(crate) struct SessionBody {
 #[serde(deny_unknown_fields)]
 pub(crate) struct LeaseRef {
     /// The lock name.
-    #[schema(min_length = 1, max_length = 512, pattern = r"^[^\x00-\x1f\x7f-\x9f]+$")]
+    #[schema(
+        min_length = 1,
+        max_length = 512, // MAX_NAME_BYTES
+        pattern = r"^[^\x00-\x1f\x7f-\x9f]+$"
+    )]
     name: String,
     /// The lease id.
     #[schema(pattern = "^[0-9a-f]{32}$")]
@@ -189,7 +194,7 @@ async fn release_all(
     for (name, lease) in leases {
         let released = release_by_id(app, identity, &name, lease).await;
         // A lease that was lost is over too.
-        failure = failure.or(released.err().filter(|problem| problem.kind() != "lost"));
+        failure = failure.or(released.err().filter(|problem| problem.kind() != Kind::Lost));
     }
     failure.map_or(Ok(()), Err)
 }

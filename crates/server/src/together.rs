@@ -36,7 +36,7 @@ pub(crate) struct TogetherBody {
     #[serde(default, deserialize_with = "crate::json::whole")]
     wait_ms: u64,
     /// How long the store keeps each lease without a renewal; @default_lease@ unless set.
-    #[schema(minimum = 50, maximum = 86_400_000)]
+    #[schema(minimum = 50, maximum = 86_400_000)] // MAX_LEASE
     #[serde(default, deserialize_with = "crate::json::maybe")]
     lease_duration_ms: Option<u64>,
     /// The session whose heartbeats renew the leases; then their duration is the session's.

@@ -1,43 +1,18 @@
-//! What the API shows of locks. The fields are those of `holdline who --json`. Fencing tokens are
-//! numbers: they are below 2^53, so every language reads them exactly.
+//! What the API shows of locks, beside `holdline_core::json`. Fencing tokens are numbers: they are
+//! below 2^53, so every language reads them exactly.
 
 use std::collections::BTreeMap;
 use std::io;
 use std::time::Duration;
 
+use holdline_core::json::{LockJson, ModeJson};
 pub(crate) use holdline_core::moment::whole_millis as millis;
-use holdline_core::{
-    FencingToken, FreezeView, GrantState, HolderFields, HolderSummary, HolderView, ListPage, Mode,
-    Snapshot, WaiterView,
-};
+use holdline_core::{FencingToken, HolderFields, ListPage};
 use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 /// How long an answer may take to arrive, unless the lease is short.
 const LONGEST_WAY: Duration = Duration::from_secs(1);
-
-/// How a lock is held.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ToSchema)]
-#[serde(rename_all = "snake_case")]
-pub(crate) enum ModeBody {
-    /// Alone.
-    #[default]
-    Exclusive,
-    /// Together with other shared holders.
-    Shared,
-    /// With some permits of a semaphore.
-    Permits,
-}
-
-impl ModeBody {
-    pub(crate) fn of(mode: Mode) -> ModeBody {
-        match mode {
-            Mode::Exclusive => ModeBody::Exclusive,
-            Mode::Shared => ModeBody::Shared,
-            Mode::Permits { .. } => ModeBody::Permits,
-        }
-    }
-}
 
 /// What a holder or a waiter reports about itself.
 #[derive(Clone, Debug, Default, Serialize, Deserialize, ToSchema)]
@@ -71,20 +46,6 @@ pub(crate) struct AboutBody {
 }
 
 impl AboutBody {
-    fn of(fields: HolderFields) -> AboutBody {
-        let text = |text: String| Some(text).filter(|text| !text.is_empty());
-        AboutBody {
-            host: text(fields.host),
-            pid: fields.pid,
-            user: text(fields.user),
-            program: text(fields.program),
-            reason: text(fields.reason),
-            labels: fields.labels,
-            traceparent: text(fields.traceparent),
-            value: text(fields.value),
-        }
-    }
-
     /// Returns the fields for the store.
     pub(crate) fn into_fields(self) -> HolderFields {
         HolderFields {
@@ -100,140 +61,6 @@ impl AboutBody {
     }
 }
 
-/// A holder.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct HolderBody {
-    /// The first eight digits of the lease id, which prove nothing.
-    lease_id: String,
-    /// The fencing token.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    fencing_token: Option<FencingToken>,
-    mode: ModeBody,
-    /// The number of permits.
-    permits: Option<u32>,
-    /// `held`, `handed` (not claimed yet) or `revoked`.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    state: Option<&'static str>,
-    /// The operator's reason for a revoke.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    revoke_reason: Option<String>,
-    /// The time since the grant.
-    held_for_ms: Option<u64>,
-    /// The time until the store ends the grant.
-    left_ms: Option<u64>,
-    about: AboutBody,
-}
-
-impl HolderBody {
-    pub(crate) fn of(summary: &HolderSummary) -> HolderBody {
-        HolderBody {
-            lease_id: summary.lease_id.to_string(),
-            fencing_token: summary.token,
-            mode: ModeBody::of(summary.mode),
-            permits: summary.mode.permit_count(),
-            state: None,
-            revoke_reason: None,
-            held_for_ms: summary.held_for.map(millis),
-            left_ms: summary.left.map(millis),
-            about: AboutBody::of(summary.metadata.fields()),
-        }
-    }
-
-    fn of_view(view: &HolderView) -> HolderBody {
-        let (state, revoke_reason) = match &view.state {
-            GrantState::Held => ("held", None),
-            GrantState::Handed => ("handed", None),
-            GrantState::Revoked(reason) => ("revoked", Some(reason.clone())),
-        };
-        HolderBody { state: Some(state), revoke_reason, ..HolderBody::of(&view.summary) }
-    }
-}
-
-/// A contender in the queue.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct WaiterBody {
-    /// The first eight digits of the lease id.
-    lease_id: String,
-    mode: ModeBody,
-    /// The number of permits.
-    permits: Option<u32>,
-    /// How long it has waited.
-    waited_ms: Option<u64>,
-    about: AboutBody,
-}
-
-impl WaiterBody {
-    fn of(view: &WaiterView) -> WaiterBody {
-        WaiterBody {
-            lease_id: view.lease_id.to_string(),
-            mode: ModeBody::of(view.mode),
-            permits: view.mode.permit_count(),
-            waited_ms: view.waited.map(millis),
-            about: AboutBody::of(view.metadata.fields()),
-        }
-    }
-}
-
-/// An operator's freeze.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct FreezeBody {
-    /// Whether the freeze has the name; otherwise it waits for the holders.
-    active: bool,
-    /// The operator's reason.
-    reason: String,
-    /// The time until it ends.
-    left_ms: u64,
-    /// The fencing token of the freeze.
-    #[schema(value_type = Option<u64>, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
-    fencing_token: Option<FencingToken>,
-}
-
-impl FreezeBody {
-    fn of(view: &FreezeView) -> FreezeBody {
-        FreezeBody {
-            active: view.active,
-            reason: view.reason.clone(),
-            left_ms: millis(view.left),
-            fencing_token: view.token,
-        }
-    }
-}
-
-/// How a lock stands. It is old when it arrives.
-#[derive(Clone, Debug, Serialize, ToSchema)]
-pub(crate) struct LockBody {
-    /// The lock name.
-    name: String,
-    /// Whether the lock is held or frozen.
-    held: bool,
-    /// The number of holders.
-    holder_count: usize,
-    /// The holders, oldest first, at most 1000.
-    holders: Vec<HolderBody>,
-    /// The number of waiters.
-    queue_length: usize,
-    /// The waiters, head first, at most 1000.
-    queue: Vec<WaiterBody>,
-    /// The total of permits, if the name is a semaphore.
-    permits_of: Option<u32>,
-    freeze: Option<FreezeBody>,
-}
-
-impl LockBody {
-    pub(crate) fn of(snapshot: &Snapshot) -> LockBody {
-        LockBody {
-            name: snapshot.name.as_str().to_owned(),
-            held: snapshot.is_held(),
-            holder_count: snapshot.holder_count,
-            holders: snapshot.holders.iter().map(HolderBody::of_view).collect(),
-            queue_length: snapshot.queue_length,
-            queue: snapshot.queue.iter().map(WaiterBody::of).collect(),
-            permits_of: snapshot.permits_of,
-            freeze: snapshot.freeze.as_ref().map(FreezeBody::of),
-        }
-    }
-}
-
 /// How long a page is at most, in bytes of JSON.
 const MOST_BYTES: usize = 1_000_000;
 
@@ -241,7 +68,7 @@ const MOST_BYTES: usize = 1_000_000;
 #[derive(Clone, Debug, Serialize, ToSchema)]
 pub(crate) struct PageBody {
     /// The locks, by name.
-    pub(crate) locks: Vec<LockBody>,
+    pub(crate) locks: Vec<LockJson>,
     /// Where the next page begins; `null` after the last one.
     pub(crate) cursor: Option<String>,
 }
@@ -253,7 +80,7 @@ impl PageBody {
         let mut locks = Vec::with_capacity(page.names.len());
         let mut left = MOST_BYTES;
         for snapshot in &page.names {
-            let mut lock = LockBody::of(snapshot);
+            let mut lock = LockJson::from(snapshot);
             let mut length = length_of(&lock);
             while length > MOST_BYTES {
                 lock.holders.truncate(lock.holders.len() / 2);
@@ -261,7 +88,7 @@ impl PageBody {
                 length = length_of(&lock);
             }
             if length > left {
-                let cursor = locks.last().map(|last: &LockBody| last.name.clone());
+                let cursor = locks.last().map(|last: &LockJson| last.name.as_str().to_owned());
                 return PageBody { locks, cursor };
             }
             left -= length;
@@ -272,7 +99,7 @@ impl PageBody {
 }
 
 /// How long a lock is as JSON, with the comma behind it.
-fn length_of(lock: &LockBody) -> usize {
+fn length_of(lock: &LockJson) -> usize {
     struct Length(usize);
     impl io::Write for Length {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
@@ -299,7 +126,7 @@ pub(crate) struct LeaseBody {
     /// The fencing token, for the resource to compare.
     #[schema(value_type = u64, minimum = 1, maximum = 9_007_199_254_740_991_u64)]
     pub(crate) fencing_token: FencingToken,
-    pub(crate) mode: ModeBody,
+    pub(crate) mode: ModeJson,
     /// How long the store keeps the lease after each renewal.
     pub(crate) lease_duration_ms: u64,
     /// How long the holder may believe the lease, counted from when this answer *arrives*. Renew

@@ -9,12 +9,12 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use holdline::watch::{Coverage, LockEvent, NamePattern, Round, StoreWatch, WatchOptions};
+use holdline_core::json::LockJson;
 use holdline_core::{LockName, Snapshot};
 use serde_json::json;
 
 use crate::app::App;
 use crate::problem::Problem;
-use crate::views::LockBody;
 
 /// How often a stream without events writes a comment, so that a broken connection is noticed.
 pub(crate) const STILL_HERE: Duration = Duration::from_secs(10);
@@ -88,7 +88,7 @@ impl Watched {
         for name in changed.into_iter().filter(|name| may_see(name)) {
             let free = || Snapshot::free(name.clone());
             let seen = self.watch.name(name).map(|seen| seen.snapshot().clone());
-            let state = LockBody::of(&seen.unwrap_or_else(free));
+            let state = LockJson::from(&seen.unwrap_or_else(free));
             // Strings and numbers always encode.
             let data = serde_json::to_string(&state).unwrap_or_default();
             text += &format!("event: state\ndata: {data}\n\n");

@@ -37,7 +37,7 @@ mod prometheus;
 mod proxy;
 mod raw;
 mod redis;
-mod resp;
+pub mod resp;
 mod scratch;
 mod sentinel;
 mod server_process;

@@ -4,10 +4,9 @@ use crate::config::{ClientCertificates, OBSERVER};
 use crate::hosts::Host;
 use crate::ports::Port;
 use crate::scratch::Scratch;
-use crate::server_process::ServerProcess;
+use crate::server_process::{ServerProcess, process_controls, process_questions};
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, Raw, RedisConfig, Reply, ServerClock, spawner};
-use rustix::process::Signal;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -67,6 +66,9 @@ impl Tls {
         )
     }
 }
+
+process_questions!(RedisServer);
+process_controls!(RedisServer);
 
 impl RedisServer {
     /// Starts a server and waits until it answers.
@@ -165,15 +167,6 @@ impl RedisServer {
         self.tls.as_ref().expect("the server was started with TLS")
     }
 
-    /// The server's wall clock.
-    ///
-    /// # Panics
-    /// It was started without [`RedisConfig::with_clock`].
-    #[must_use]
-    pub fn clock(&self) -> &ServerClock {
-        self.clock.as_ref().expect("the server was started with a clock to be moved")
-    }
-
     /// Waits until the server has seen how its clock was last set, to about 50 ms.
     ///
     /// # Panics
@@ -197,21 +190,6 @@ impl RedisServer {
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.process.directory().join("socket")
-    }
-
-    /// The directory in which the server keeps its files.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.process.directory()
-    }
-
-    /// The server's process number.
-    ///
-    /// # Panics
-    /// The server does not run.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
     }
 
     /// Connects behind the engine's back, by the unix socket, as a user who may do everything.
@@ -256,64 +234,12 @@ impl RedisServer {
         role.as_deref() == Some("master")
     }
 
-    /// What the server has written to its log since the first start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
-
     /// Waits until the server's log holds `text`.
     ///
     /// # Panics
     /// It does not within 30 s; the message shows the log.
     pub fn await_log(&self, text: &str) {
         self.process.await_log(text);
-    }
-
-    /// Stops the server (`SIGSTOP`): connections stay, connecting works, nothing is
-    /// answered. Returns when it stands.
-    ///
-    /// # Panics
-    /// The server does not run.
-    pub fn stop(&self) {
-        self.process.stop();
-    }
-
-    /// Lets a stopped server go on.
-    ///
-    /// # Panics
-    /// The server does not run.
-    pub fn cont(&self) {
-        self.process.cont();
-    }
-
-    /// Kills the server (`SIGKILL`) and waits until it is dead. What it had not written is lost.
-    ///
-    /// # Panics
-    /// The server does not run.
-    pub fn kill(&self) {
-        self.process.end_by(Signal::KILL);
-    }
-
-    /// Asks the server to end (`SIGTERM`) and waits until it has.
-    ///
-    /// # Panics
-    /// The server does not run, or does not end.
-    pub fn shutdown(&self) {
-        self.process.end_by(Signal::TERM);
-    }
-
-    /// Starts the server again in its directory and on its port; ends it first if it runs.
-    ///
-    /// # Panics
-    /// The server does not start; the message says why.
-    pub fn restart(&self) {
-        if self.process.is_running() {
-            self.shutdown();
-        }
-        if let Err(why) = self.start_here() {
-            panic!("{why}");
-        }
     }
 
     fn take_other_ports(&mut self) -> Result<(), Failure> {

@@ -72,22 +72,32 @@ impl Reply {
 }
 
 /// A command as a client sends it.
-pub(crate) fn command(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", words.len()).into_bytes();
+#[must_use]
+pub fn command(words: &[impl AsRef<[u8]>]) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write(&mut bytes, words);
+    bytes
+}
+
+/// Writes a command as a client sends it.
+pub fn write(bytes: &mut Vec<u8>, words: &[impl AsRef<[u8]>]) {
+    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
     for word in words {
         let word = word.as_ref();
         bytes.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
         bytes.extend_from_slice(word);
         bytes.extend_from_slice(b"\r\n");
     }
-    bytes
 }
 
 /// How many bytes the first whole value takes; none if more must come.
 ///
 /// A line that begins with none of the protocol's marks is a request of one line, as a person
 /// types it.
-pub(crate) fn frame(bytes: &[u8]) -> io::Result<Option<usize>> {
+///
+/// # Errors
+/// The bytes are not the protocol of Redis.
+pub fn frame(bytes: &[u8]) -> io::Result<Option<usize>> {
     let mut at = 0;
     let mut open = 1usize;
     while open > 0 {
@@ -138,7 +148,10 @@ fn foreign(line: &[u8]) -> io::Error {
 }
 
 /// The first whole value and how many bytes it takes; none if more must come.
-pub(crate) fn reply(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
+///
+/// # Errors
+/// The bytes are not the protocol of Redis.
+pub fn reply(bytes: &[u8]) -> io::Result<Option<(Reply, usize)>> {
     let Some(length) = frame(bytes)? else { return Ok(None) };
     let mut at = 0;
     let value = value(&bytes[..length], &mut at)?;

@@ -154,6 +154,16 @@ impl ServerProcess {
         }
     }
 
+    /// Kills the process, and waits until it has ended.
+    pub(crate) fn kill(&self) {
+        self.end_by(Signal::KILL);
+    }
+
+    /// Asks the process to end, and waits until it has.
+    pub(crate) fn shutdown(&self) {
+        self.end_by(Signal::TERM);
+    }
+
     fn kill_anyhow(&self) {
         if let Some(mut child) = self.child().take() {
             // Only a process that is gone already cannot be killed, and it still must be reaped.
@@ -168,3 +178,97 @@ impl Drop for ServerProcess {
         self.kill_anyhow();
     }
 }
+
+/// Adds what a test asks of a server's process, which is in the field `process`, and of its clock,
+/// which is in the field `clock` if it was started with one.
+macro_rules! process_questions {
+    ($server:ty) => {
+        impl $server {
+            /// The server's wall clock.
+            ///
+            /// # Panics
+            /// It was started without a clock to be moved: see `with_clock` of its configuration.
+            #[must_use]
+            pub fn clock(&self) -> &$crate::ServerClock {
+                self.clock.as_ref().expect("the server was started with a clock to be moved")
+            }
+
+            /// The directory in which the server keeps its files and its socket.
+            #[must_use]
+            pub fn directory(&self) -> &::std::path::Path {
+                self.process.directory()
+            }
+
+            /// The number of the server's first process.
+            ///
+            /// # Panics
+            /// The server does not run.
+            #[must_use]
+            pub fn pid(&self) -> u32 {
+                self.process.pid()
+            }
+
+            /// What the server has written to its log since the first start.
+            #[must_use]
+            pub fn log(&self) -> String {
+                self.process.log()
+            }
+        }
+    };
+}
+pub(crate) use process_questions;
+
+/// Adds what a test does to a server that is one process.
+macro_rules! process_controls {
+    ($server:ty) => {
+        impl $server {
+            /// Stops the server (`SIGSTOP`): connections stay, connecting works, nothing is
+            /// answered. Returns when it stands.
+            ///
+            /// # Panics
+            /// The server does not run.
+            pub fn stop(&self) {
+                self.process.stop();
+            }
+
+            /// Lets a stopped server go on.
+            ///
+            /// # Panics
+            /// The server does not run.
+            pub fn cont(&self) {
+                self.process.cont();
+            }
+
+            /// Kills the server (`SIGKILL`) and waits until it is dead. What it had written to its
+            /// files stays, all else is lost.
+            ///
+            /// # Panics
+            /// The server does not run, or does not end.
+            pub fn kill(&self) {
+                self.process.kill();
+            }
+
+            /// Asks the server to end (`SIGTERM`) and waits until it has.
+            ///
+            /// # Panics
+            /// The server does not run, or does not end.
+            pub fn shutdown(&self) {
+                self.process.shutdown();
+            }
+
+            /// Starts the server again in its directory and on its port; ends it first if it runs.
+            ///
+            /// # Panics
+            /// The server does not start; the message says why.
+            pub fn restart(&self) {
+                if self.process.is_running() {
+                    self.shutdown();
+                }
+                if let Err(why) = self.start_here() {
+                    panic!("{why}");
+                }
+            }
+        }
+    };
+}
+pub(crate) use process_controls;

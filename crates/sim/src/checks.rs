@@ -1,6 +1,5 @@
 //! The checks before a command runs, in the server's order.
 
-use crate::commands::settings::is_forbidden;
 use crate::commands::{
     ALLOW_BUSY, Command, DENY_OOM, LOADING as WHILE_LOADING, MAY_REPLICATE, NO_AUTH, STALE, WRITE,
 };
@@ -45,12 +44,6 @@ pub(crate) fn check(
         return Err(NOT_LOGGED_IN.into());
     }
     let subscribed = session.is_subscriber_only();
-    if is_forbidden(state, command) {
-        let name = command.name;
-        return Err(
-            format!("NOPERM this user has no permissions to run the '{name}' command").into()
-        );
-    }
     state.out_of_memory = !state.has_room();
     if state.out_of_memory && effects.needs_memory {
         return Err(OUT_OF_MEMORY.into());

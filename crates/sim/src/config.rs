@@ -68,9 +68,6 @@ const POLICIES: &[&str] = &[
 impl Config {
     pub(crate) fn new(options: &RedisOptions) -> Config {
         let mut all: BTreeMap<_, _> = DEFAULTS.iter().map(|(k, v)| (*k, (*v).to_owned())).collect();
-        if options.append_only {
-            all.insert("appendonly", "yes".to_owned());
-        }
         all.insert("requirepass", options.password.clone().unwrap_or_default());
         Config(all)
     }

@@ -2,7 +2,7 @@
 
 use crate::call::Call;
 use crate::checks::{self, Effects};
-use crate::commands::{Command, Run, find_for};
+use crate::commands::{Command, Run, find};
 use crate::resp::Reply;
 use crate::server::{FakeRedis, Replies};
 use crate::session::ConnectionId;
@@ -11,7 +11,7 @@ impl FakeRedis {
     /// Checks a command and runs it, or keeps it for the end of a pause.
     pub(crate) fn process(&mut self, id: ConnectionId, args: &[&[u8]]) -> Replies {
         let state = self.state();
-        let checked = match find_for(&state.options, args) {
+        let checked = match find(args) {
             Err(unknown) => Err(unknown.refusal(args)),
             Ok(command) => {
                 let effects = Effects::of(command);

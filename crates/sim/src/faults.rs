@@ -85,19 +85,6 @@ impl FakeRedis {
         self.state().flush();
     }
 
-    /// Deletes every key, one by one.
-    pub fn delete_everything(&mut self) {
-        let state = self.state();
-        for db in 0..state.databases.len() {
-            let keys: Vec<Vec<u8>> =
-                state.databases[db].iter().map(|(key, _)| key.clone()).collect();
-            for key in keys {
-                state.databases[db].remove(&key);
-                state.changes += 1;
-            }
-        }
-    }
-
     /// Puts the server into a condition that rejects commands.
     pub fn begin(&mut self, condition: ServerCondition) {
         let conditions = &mut self.state().conditions;
@@ -109,16 +96,6 @@ impl FakeRedis {
     /// Ends such a condition.
     pub fn end(&mut self, condition: ServerCondition) {
         self.state().conditions.retain(|own| *own != condition);
-    }
-
-    /// Forbids the only user a command, or a command with all its subcommands.
-    pub fn forbid(&mut self, command: &str) {
-        self.state().forbidden.push(command.to_ascii_lowercase());
-    }
-
-    /// Allows everything again.
-    pub fn allow_all(&mut self) {
-        self.state().forbidden.clear();
     }
 
     /// Changes a setting, as CONFIG SET does.
@@ -137,30 +114,6 @@ impl FakeRedis {
     /// Closes a connection from the server's side; unread output is lost.
     pub fn kill_connection(&mut self, connection: ConnectionId) {
         self.state().kill(connection, false);
-    }
-
-    /// Withholds the replies on a connection: commands run, and their replies do not arrive.
-    pub fn withhold_replies(&mut self, connection: ConnectionId) {
-        if let Some(session) = self.state().connections.get_mut(&connection) {
-            session.withheld = true;
-        }
-    }
-
-    /// Releases withheld replies.
-    pub fn release_replies(&mut self, connection: ConnectionId) {
-        if let Some(session) = self.state().connections.get_mut(&connection) {
-            session.withheld = false;
-        }
-        self.wake_readers();
-    }
-
-    /// Drops the unread output of a connection, as if the network had lost it.
-    ///
-    /// The stream is then out of sync: close the connection afterwards.
-    pub fn drop_replies(&mut self, connection: ConnectionId) {
-        if let Some(session) = self.state().connections.get_mut(&connection) {
-            session.output.clear();
-        }
     }
 
     /// Returns the connections, oldest first.

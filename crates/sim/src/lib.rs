@@ -32,7 +32,7 @@ mod world;
 pub use clock::WallClock;
 pub use faults::{Memory, Snapshot};
 pub use options::RedisOptions;
-pub use resp::{DecodeError, Protocol, Reply, ReplyDecoder};
+pub use resp::{Protocol, Reply};
 pub use server::{FakeRedis, IsDown, Replies};
 pub use session::ConnectionId;
 pub use state::ServerCondition;

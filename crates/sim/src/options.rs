@@ -2,25 +2,20 @@
 
 use std::time::Duration;
 
+/// The version of Redis that the server has: Debian's.
+pub(crate) const VERSION: &str = "7.0.15";
+
 /// The settings of a fake server.
 #[derive(Debug, Clone)]
 pub struct RedisOptions {
     pub(crate) seed: u64,
-    pub(crate) version: (u8, u8, u8),
     pub(crate) password: Option<String>,
     pub(crate) script_limit: u64,
-    pub(crate) append_only: bool,
 }
 
 impl Default for RedisOptions {
     fn default() -> RedisOptions {
-        RedisOptions {
-            seed: 0,
-            version: (7, 0, 15),
-            password: None,
-            script_limit: 10_000_000,
-            append_only: false,
-        }
+        RedisOptions { seed: 0, password: None, script_limit: 10_000_000 }
     }
 }
 
@@ -28,12 +23,6 @@ impl RedisOptions {
     /// Sets the seed of everything random.
     pub fn with_seed(mut self, seed: u64) -> RedisOptions {
         self.seed = seed;
-        self
-    }
-
-    /// Sets the version of Redis. From 8.4 on the server has `SET … IFEQ` and `DELEX`.
-    pub fn with_version(mut self, major: u8, minor: u8, patch: u8) -> RedisOptions {
-        self.version = (major, minor, patch);
         self
     }
 
@@ -47,21 +36,6 @@ impl RedisOptions {
     pub fn with_script_limit(mut self, instructions: u64) -> RedisOptions {
         self.script_limit = instructions;
         self
-    }
-
-    /// Sets whether INFO shows an append-only file.
-    pub fn with_append_only(mut self, yes: bool) -> RedisOptions {
-        self.append_only = yes;
-        self
-    }
-
-    pub(crate) fn has_compare(&self) -> bool {
-        self.version >= (8, 4, 0)
-    }
-
-    pub(crate) fn version_text(&self) -> String {
-        let (major, minor, patch) = self.version;
-        format!("{major}.{minor}.{patch}")
     }
 }
 

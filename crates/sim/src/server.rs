@@ -120,7 +120,7 @@ impl FakeRedis {
         let state = self.state();
         let still = state.frozen || state.asleep.is_some();
         let Some(session) = state.connections.get_mut(&connection) else { return Vec::new() };
-        if session.withheld || still {
+        if still {
             return Vec::new();
         }
         let end = session.output.len().min(limit);
@@ -274,7 +274,7 @@ impl FakeRedis {
         state.may_read = false;
         for session in state.connections.values_mut().filter(|session| session.waker.is_some()) {
             let something = !session.output.is_empty() || session.closing;
-            match session.waker.take_if(|_| something && !session.withheld) {
+            match session.waker.take_if(|_| something) {
                 Some(waker) => waker.wake(),
                 None => state.may_read = true,
             }

@@ -32,7 +32,6 @@ pub(crate) enum ReplyMode {
 pub(crate) struct Connection {
     pub(crate) id: ConnectionId,
     pub(crate) name: Vec<u8>,
-    pub(crate) library: (Vec<u8>, Vec<u8>),
     pub(crate) user: Vec<u8>,
     pub(crate) authenticated: bool,
     pub(crate) protocol: Protocol,
@@ -49,8 +48,6 @@ pub(crate) struct Connection {
     pub(crate) closing: bool,
     /// The client has closed; commands that arrived before may still run.
     pub(crate) peer_gone: bool,
-    /// A fault: replies are withheld.
-    pub(crate) withheld: bool,
     pub(crate) waker: Option<Waker>,
 }
 
@@ -59,7 +56,6 @@ impl Connection {
         Connection {
             id,
             name: Vec::new(),
-            library: (Vec::new(), Vec::new()),
             user: b"default".to_vec(),
             authenticated,
             protocol: Protocol::Resp2,
@@ -73,7 +69,6 @@ impl Connection {
             postponed: None,
             closing: false,
             peer_gone: false,
-            withheld: false,
             waker: None,
         }
     }

@@ -59,7 +59,6 @@ pub(crate) struct ServerData {
     pub(crate) started: Moment,
     pub(crate) conditions: Vec<ServerCondition>,
     /// Commands that the only user may not run.
-    pub(crate) forbidden: Vec<String>,
     pub(crate) pause: Option<(Pause, Moment)>,
     /// The process is stopped: by a signal (no end known) or by DEBUG SLEEP.
     pub(crate) asleep: Option<Moment>,
@@ -98,7 +97,6 @@ impl ServerData {
             options,
             started,
             conditions: Vec::new(),
-            forbidden: Vec::new(),
             pause: None,
             asleep: None,
             frozen: false,

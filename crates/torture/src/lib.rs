@@ -11,7 +11,7 @@
 //! | the faults and their schedule | [`Plan`], [`Fault`], `schedule` |
 //! | the faults that need the servers | [`Nemesis`] |
 //! | the network between workers and store | `relay`, [`endpoints`] |
-//! | a worker, and its messages | [`work`], `wire` |
+//! | a worker, its pipes and its messages | [`work`], [`pipes`], `wire` |
 //! | the resource | `register` |
 //! | the judge | [`checker`], `verdict` |
 //!
@@ -29,6 +29,7 @@ pub mod endpoints;
 mod fault;
 mod history;
 mod nemesis;
+pub mod pipes;
 mod plan;
 pub mod recorder;
 mod register;

@@ -8,7 +8,6 @@
 
 use std::ffi::OsString;
 use std::future::Future;
-use std::io::{BufRead, Write};
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +22,7 @@ use tokio::time::timeout;
 
 use crate::Plant;
 use crate::checker::{Event, Seen};
+use crate::pipes::{self, send};
 use crate::plan::{READY, RELEASE};
 use crate::recorder::Recorder;
 use crate::register::Answer;
@@ -61,15 +61,6 @@ pub fn work(mut arguments: impl Iterator<Item = OsString>) -> ExitCode {
 fn die_with(parent: Pid) -> Result<(), Failure> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     if getppid() == Some(parent) { Ok(()) } else { Err("the parent process is gone".into()) }
-}
-
-/// Sends one message. If the parent has gone, there is nothing left to do.
-fn send(message: &WorkerMessage) {
-    let Ok(line) = serde_json::to_string(message) else { return };
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(1);
-    }
 }
 
 /// How an attempt goes about it.
@@ -122,8 +113,8 @@ async fn obey() -> Result<usize, Failure> {
 
 /// Reads orders until the parent is gone; then nothing is left to do.
 fn read_orders(orders: &mpsc::Sender<Order>) {
-    for line in std::io::stdin().lock().lines().map_while(Result::ok) {
-        match serde_json::from_str(&line) {
+    for order in pipes::orders() {
+        match order {
             Ok(order) => {
                 if orders.blocking_send(order).is_err() {
                     return;

@@ -4,7 +4,7 @@
 //! interpreter is neither the oldest nor the newest that the package supports. There is no 3.15
 //! yet, and these builds are for x86-64 only.
 
-use super::{LIMIT, Stamp, download, family, message_of, remove};
+use super::{LIMIT, Stamp, download, family, message_of, packages_of_npm, remove};
 use crate::process;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -92,17 +92,7 @@ fn pyright(ground: &Path) -> Result<(), String> {
         return Ok(());
     }
     remove(&place)?;
-    std::fs::create_dir_all(&place).map_err(|why| message_of(&place, &why))?;
-    for file in &wanted {
-        let copy = place.join(file.file_name().unwrap_or_default());
-        std::fs::copy(file, &copy).map_err(|why| message_of(&copy, &why))?;
-    }
-    download(|| {
-        let mut npm = Command::new("npm");
-        npm.current_dir(&place).args(["ci", "--ignore-scripts", "--no-audit", "--no-fund"]);
-        npm.arg("--loglevel=error");
-        npm
-    })?;
+    packages_of_npm(&place, &wanted)?;
     stamp.leave()
 }
 

@@ -5,9 +5,14 @@
 //! the constant's name follows the time in a comment, as in `30 s<!-- MAX_FIRST_LEASE -->`, and the
 //! number must be the constant's. Another comment, such as `<!-- example -->`, marks another time.
 //!
-//! Two numbers of the lock table are written in SQL: the rule lists these places, and each must
-//! have the constant's number.
+//! Some numbers and lengths are written in SQL: the rule lists these places, and each must have the
+//! constant's number.
+//!
+//! Rust names the constants. `in_rust` finds literals in their place.
 
+mod in_rust;
+
+use self::in_rust::{Amount, Constant};
 use super::Finding;
 use crate::markdown::prose;
 use crate::rust_source::lines_of;
@@ -17,38 +22,84 @@ use syn::visit::Visit;
 
 /// Where the constants are defined.
 const HOMES: [&str; 2] = ["crates/core/src/lease.rs", "crates/core/src/contract.rs"];
-/// The constants, all of them whole seconds.
-const CONSTANTS: [&str; 8] = [
-    "DEFAULT_LEASE",
-    "MAX_FIRST_LEASE",
-    "MAX_LEASE",
-    "MIN_TOMBSTONE",
-    "QUEUE_SILENCE",
-    "QUEUE_HEARTBEAT",
-    "MIN_CLAIM_WINDOW",
-    "MAX_CLAIM_WINDOW",
+/// The constants, all of them whole seconds, each with a word of what a copy in Rust stands for.
+const CONSTANTS: [(&str, &str); 8] = [
+    ("DEFAULT_LEASE", "lease"),
+    ("MAX_FIRST_LEASE", "lease"),
+    ("MAX_LEASE", "lease"),
+    ("MIN_TOMBSTONE", "tombstone"),
+    ("QUEUE_SILENCE", "silence"),
+    ("QUEUE_HEARTBEAT", "heartbeat"),
+    ("MIN_CLAIM_WINDOW", "claim"),
+    ("MAX_CLAIM_WINDOW", "claim"),
+];
+/// The lengths in bytes, the files that define them, and the same word.
+const LENGTHS: [(&str, &str, &str); 3] = [
+    ("MAX_NAME_BYTES", NAME, "name"),
+    ("MAX_REASON_BYTES", AUDIT, "reason"),
+    ("MAX_METADATA_BYTES", METADATA, "metadata"),
 ];
 /// A time that follows from a constant, and that pages state by this name: the renew interval.
 const DERIVED: (&str, &str, u64) = ("DEFAULT_LEASE / 3", "DEFAULT_LEASE", 3);
-/// Copies of numbers that are no times.
-const COUNTS: [Count; 4] = [
-    Count { path: MYSQL, before: "handed < ", name: "HAND_OVER_BATCH", home: HOMES[1] },
-    Count { path: POSTGRES, before: "handed < ", name: "HAND_OVER_BATCH", home: HOMES[1] },
-    Count { path: MYSQL, before: "m.kind = mark_kind) >= ", name: "MAX_REMEMBERED", home: TABLE },
-    Count { path: POSTGRES, before: "cardinality(kept) >= ", name: "MAX_REMEMBERED", home: TABLE },
+/// The numbers that are no times, and their copies.
+const COUNTS: [Count; 5] = [
+    Count {
+        name: "HAND_OVER_BATCH",
+        home: HOMES[1],
+        copies: &[(MYSQL, "handed < "), (POSTGRES, "handed < ")],
+    },
+    Count {
+        name: "MAX_REMEMBERED",
+        home: TABLE,
+        copies: &[(MYSQL, "m.kind = mark_kind) >= "), (POSTGRES, "cardinality(kept) >= ")],
+    },
+    Count {
+        name: "MAX_NAME_BYTES",
+        home: NAME,
+        copies: &[
+            (MYSQL, "in n varbinary("),
+            (MYSQL_VERBS, "in n varbinary("),
+            (MYSQL_VERBS, "declare n varbinary("),
+            (MYSQL_VERBS, "after_name varbinary("),
+            (MYSQL_TABLES, " name varbinary("),
+        ],
+    },
+    Count {
+        name: "MAX_REASON_BYTES",
+        home: AUDIT,
+        copies: &[
+            (MYSQL, "reason_text varbinary("),
+            (MYSQL_VERBS, "reason_text varbinary("),
+            (MYSQL_TABLES, "reason varbinary("),
+            (MYSQL_TABLES, "revoked varbinary("),
+        ],
+    },
+    Count {
+        name: "MAX_METADATA_BYTES",
+        home: METADATA,
+        copies: &[
+            (MYSQL, "metadata varbinary("),
+            (MYSQL_VERBS, "metadata varbinary("),
+            (MYSQL_TABLES, "metadata varbinary("),
+        ],
+    },
 ];
 
-/// A copy of a number.
+/// A number that other languages repeat.
 struct Count {
-    path: &'static str,
-    /// The text in front of the number.
-    before: &'static str,
     /// The constant.
     name: &'static str,
     /// The file that defines the constant.
     home: &'static str,
+    /// The files with copies, and the text in front of the number there.
+    copies: &'static [(&'static str, &'static str)],
 }
 
+const MYSQL_VERBS: &str = "crates/engines/mysql/sql/verbs.sql";
+const MYSQL_TABLES: &str = "crates/engines/mysql/sql/tables.sql";
+const NAME: &str = "crates/core/src/name.rs";
+const AUDIT: &str = "crates/core/src/audit.rs";
+const METADATA: &str = "crates/core/src/metadata.rs";
 const MYSQL: &str = "crates/engines/mysql/sql/rules.sql";
 const POSTGRES: &str = "crates/engines/postgres/sql/rules.sql";
 const TABLE: &str = "crates/core/src/table/mod.rs";
@@ -77,7 +128,7 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     let times: Vec<(&str, u64)> = CONSTANTS
         .iter()
-        .filter_map(|name| {
+        .filter_map(|(name, _)| {
             let seconds = seconds_of(tree, name);
             if seconds.is_none() {
                 let says = format!("`{name}` is not defined in core as a number of seconds");
@@ -90,8 +141,12 @@ pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let whole = times.iter().find(|(name, _)| *name == of);
     let in_pages: Vec<(&str, u64)> =
         times.iter().copied().chain(whole.map(|(_, seconds)| (derived, seconds / parts))).collect();
-    found.extend(COUNTS.iter().filter_map(|count| in_count(tree, count)));
+    found.extend(COUNTS.iter().flat_map(|count| in_count(tree, count)));
+    let constants = constants(tree, &times);
     for file in &tree.files {
+        if in_rust::is_product(file) {
+            found.extend(in_rust::findings(file, &constants));
+        }
         let is_program = file.path.starts_with(PROGRAMS.0)
             && PROGRAMS.1.iter().any(|end| file.path.ends_with(end));
         if is_program {
@@ -114,25 +169,52 @@ fn seconds_of(tree: &Tree, name: &str) -> Option<u64> {
     factors.map(|factor| factor.trim().parse::<u64>().ok()).product()
 }
 
-/// Compares a copy of a number with its constant.
-fn in_count(tree: &Tree, count: &Count) -> Option<Finding> {
-    let Count { path, before, name, home } = *count;
-    let file = tree.file(path)?;
+/// Reads `pub const NAME: usize = …;`.
+fn count_of(tree: &Tree, name: &str, home: &str) -> Option<u64> {
     let start = format!("pub const {name}: usize = ");
-    let constant = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start));
-    let Some(constant) = constant else {
-        return Some(Finding::whole(home, format!("`{name}` is not defined as a number")));
+    let line = tree.file(home)?.text.lines().find_map(|line| line.strip_prefix(&start))?;
+    line.trim_end_matches(';').replace('_', "").parse().ok()
+}
+
+/// What Rust must name: the times and the lengths.
+fn constants(tree: &Tree, times: &[(&'static str, u64)]) -> Vec<Constant> {
+    let word_of = |name: &str| CONSTANTS.iter().find(|(constant, _)| *constant == name);
+    let times = times.iter().filter_map(|(name, seconds)| {
+        let (_, word) = word_of(name)?;
+        Some(Constant { name, word, amount: Amount::Millis(seconds * 1_000) })
+    });
+    let lengths = LENGTHS.iter().filter_map(|(name, home, word)| {
+        Some(Constant { name, word, amount: Amount::Bytes(count_of(tree, name, home)?) })
+    });
+    times.chain(lengths).collect()
+}
+
+/// Compares each copy of a number with its constant.
+fn in_count(tree: &Tree, count: &Count) -> Vec<Finding> {
+    let Count { name, home, copies } = count;
+    let Some(constant) = count_of(tree, name, home) else {
+        return vec![Finding::whole(home, format!("`{name}` is not defined as a number"))];
     };
-    let constant = constant.trim_end_matches(';').replace('_', "");
-    let mut lines = file.text.lines().enumerate();
-    let Some((index, line)) = lines.find(|(_, line)| line.contains(before)) else {
-        let says = format!("`{before}` and a number are not there: correct `COUNTS` of the rule");
-        return Some(Finding::whole(path, says));
-    };
-    let after = &line[line.find(before)? + before.len()..];
-    let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
-    let says = || format!("`{name}` is {constant}, not {}", &after[..end]);
-    (after[..end] != constant).then(|| Finding::at(path, index + 1, says()))
+    let mut found = Vec::new();
+    for (path, before) in *copies {
+        let Some(file) = tree.file(path) else { continue };
+        let mut is_there = false;
+        for (index, line) in file.text.lines().enumerate() {
+            let Some((_, after)) = line.split_once(before) else { continue };
+            is_there = true;
+            let end = after.find(|c: char| !c.is_ascii_digit()).unwrap_or(after.len());
+            let number = &after[..end];
+            if number.parse() != Ok(constant) {
+                let says = format!("`{name}` is {constant}, not {number}");
+                found.push(Finding::at(path, index + 1, says));
+            }
+        }
+        if !is_there {
+            let says = format!("`{before}` and a number are not there: correct `COUNTS`");
+            found.push(Finding::whole(path, says));
+        }
+    }
+    found
 }
 
 fn in_program(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
@@ -284,7 +366,7 @@ mod tests {
         pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);\n\
         pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);\n";
     const LUA: &str = "crates/engines/redis/scripts/common.lua";
-    const SQL: &str = "crates/engines/mysql/sql/verbs.sql";
+    const SQL: &str = "crates/engines/postgres/sql/verbs.sql";
     const HELP: &str = "crates/cli/src/verbs/acquire.rs";
 
     fn lines(path: &str, text: &str) -> Vec<Option<usize>> {
@@ -336,13 +418,13 @@ mod tests {
         let contract = format!("{CONTRACT}pub const HAND_OVER_BATCH: usize = 64;\n");
         let table = "pub const MAX_REMEMBERED: usize = 1_024;\n";
         let of = |sql: &str| {
-            let files = [(HOMES[0], LEASE), (HOMES[1], &contract), (TABLE, table), (MYSQL, sql)];
+            let files = [(HOMES[0], LEASE), (HOMES[1], &contract), (TABLE, table), (POSTGRES, sql)];
             let found = found(findings, &files).into_iter();
-            found.map(|(path, line)| (path == MYSQL, line)).collect::<Vec<_>>()
+            found.map(|(path, line)| (path == POSTGRES, line)).collect::<Vec<_>>()
         };
-        assert_eq!(of("while handed < 64 do\nx and m.kind = mark_kind) >= 1024"), []);
-        let others = "while handed < 640 do\nx and m.kind = mark_kind) >= 1025";
-        assert_eq!(of(others), [(true, Some(1)), (true, Some(2))]);
+        assert_eq!(of("while handed < 64 do\nif cardinality(kept) >= 1024"), []);
+        let others = "while handed < 640 do\nif cardinality(kept) >= 1025\nhanded < 64\nhanded < 1";
+        assert_eq!(of(others), [(true, Some(1)), (true, Some(4)), (true, Some(2))]);
         assert_eq!(of("while handed < 64 do"), [(true, None)]);
     }
 

@@ -794,7 +794,9 @@ class Client:
         return Release._of(await wait(self._native.release(_lease(lease))))
 
     def inspect(self, name: str) -> dict[str, Any]:
-        """The holders and the queue of a name."""
+        """The holders and the queue of a name: the fields of `holdline who --json`, with times in
+        seconds (`left_ms` is `left`), `is_held`, and `frozen`, the reason of a freeze.
+        """
         state: dict[str, Any] = self._native.inspect(name).wait()
         return state
 

@@ -5,13 +5,11 @@
 
 mod raw;
 
-use std::time::Instant;
-
 use holdline::Client;
 use holdline_services::{EtcdConfig, EtcdServer};
 
-use crate::rounds::{Failure, ROUNDS, Round, each, flat, in_turn, median, report};
-use crate::waiters::go_round;
+use crate::rounds::{Failure, in_turn, report};
+use crate::waiters::beside_writes;
 use raw::Raw;
 
 const CYCLES: usize = 500;
@@ -20,12 +18,10 @@ pub(crate) fn section() -> Result<(), Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let server = EtcdServer::try_start(EtcdConfig::default())?;
     runtime.block_on(cycles(&server))?;
-    let mut ratios = Vec::new();
-    for waiters in [2, 16, 64] {
-        ratios.push(runtime.block_on(hand_offs(&server, waiters))?);
-    }
-    flat(&ratios);
-    Ok(())
+    runtime.block_on(async {
+        let mut raw = Raw::connect(server.address()).await?;
+        beside_writes("etcd", "put", &server.url(), async || raw.put("floor").await).await
+    })
 }
 
 async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
@@ -43,26 +39,4 @@ async fn cycles(server: &EtcdServer) -> Result<(), Failure> {
     let rounds = in_turn(CYCLES, floor, subject).await?;
     report("etcd: lock + release, one task, p50", &rounds, "at most 1.4");
     Ok(())
-}
-
-/// From the call of a release to the next grant, while this many wait.
-async fn hand_offs(server: &EtcdServer, waiters: usize) -> Result<f64, Failure> {
-    let mut raw = Raw::connect(server.address()).await?;
-    let mut rounds = Vec::with_capacity(ROUNDS);
-    for round in 0..ROUNDS {
-        let mut floors = Vec::new();
-        for _ in 0..CYCLES {
-            let start = Instant::now();
-            raw.put("floor").await?;
-            floors.push(each(start.elapsed(), 1));
-        }
-        let name = format!("bench/{waiters}/{round}");
-        let taken = go_round(&server.url(), &name, waiters).await?;
-        let floor = median(floors.into_iter());
-        let subject = median(taken.into_iter());
-        rounds.push(Round { floor, subject });
-    }
-    let title = format!("etcd: hand-off among {waiters}, p50, beside one put");
-    report(&title, &rounds, "at most 3");
-    Ok(median(rounds.iter().map(|round| round.subject / round.floor)))
 }

@@ -10,11 +10,11 @@ use tokio::task::LocalSet;
 use super::leases::cpu_time;
 use super::raw::{Raw, keys};
 use super::{Side, World};
-use crate::rounds::{Failure, Peer, Round, each, median, report_beside, time};
+use crate::contend::{NAMES, cycle};
+use crate::rounds::{Failure, Peer, Round, each, median, middle, report_beside, time};
 
 const ROUNDS: usize = 5;
 pub(crate) const CYCLES: usize = 2_000;
-const NAMES: usize = 16;
 pub(crate) const TIME: Duration = Duration::from_millis(1_000);
 const PEERS: [&str; 2] = ["rslock", "redis-lock"];
 
@@ -54,14 +54,7 @@ async fn floor(world: &World, tasks: usize) -> Result<f64, Failure> {
     if tasks > 1 {
         return Ok(each(TIME, raw.cycles(&keys(tasks), TIME).await?));
     }
-    let mut taken = Vec::with_capacity(CYCLES);
-    for cycle in 0..CYCLES {
-        let key = format!("floor:{}", cycle % NAMES);
-        let start = Instant::now();
-        raw.cycle(&key).await?;
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
+    middle(CYCLES, async |done| raw.cycle(&format!("floor:{}", done % NAMES)).await).await
 }
 
 /// Returns how long a cycle takes, and how much of it our own process works.
@@ -69,28 +62,13 @@ async fn subject(world: &World, side: &Side, tasks: usize) -> Result<(f64, f64),
     let client = world.client(side).await?;
     let before = cpu_time();
     let (cycle, ended) = match tasks {
-        1 => (one_task(&client).await?, CYCLES),
+        1 => (cycle(&client, CYCLES).await?, CYCLES),
         _ => {
             let ended = many_tasks(client, tasks).await?;
             (each(TIME, ended), ended)
         }
     };
     Ok((cycle, each(cpu_time() - before, ended)))
-}
-
-/// The median of single cycles.
-pub(crate) async fn one_task(client: &Client) -> Result<f64, Failure> {
-    let locks: Result<Vec<_>, _> =
-        (0..NAMES).map(|name| client.mutex(format!("cycle/{name}"))).collect();
-    let locks = locks?;
-    let mut taken = Vec::with_capacity(CYCLES);
-    for cycle in 0..CYCLES {
-        let start = Instant::now();
-        let guard = locks[cycle % NAMES].lock().await?;
-        let _ = black_box(guard.release().await);
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
 }
 
 /// Many tasks with names of their own, on one connection; returns how many cycles ended.

@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use holdline_services::resp;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
@@ -63,11 +64,9 @@ impl Raw {
 
     /// Sends a command and returns the bytes of its reply.
     pub(crate) async fn ask(&mut self, words: &[&str]) -> Result<Vec<u8>, Failure> {
-        let mut bytes = Vec::with_capacity(128);
-        write(&mut bytes, words);
-        self.stream.write_all(&bytes).await?;
+        self.stream.write_all(&resp::command(words)).await?;
         loop {
-            if let Some(length) = reply(&self.read) {
+            if let Some(length) = resp::frame(&self.read)? {
                 return Ok(self.read.drain(..length).collect());
             }
             self.fill().await?;
@@ -109,7 +108,7 @@ impl Raw {
         let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(keys.len());
         let mut bytes = Vec::new();
         for (task, key) in keys.iter().enumerate() {
-            write(&mut bytes, &self.take(key));
+            resp::write(&mut bytes, &self.take(key));
             under_way.push_back((task, true));
         }
         let mut ended = 0;
@@ -119,14 +118,14 @@ impl Raw {
             bytes.clear();
             self.fill().await?;
             let mut at = 0;
-            while let Some(length) = reply(&self.read[at..]) {
+            while let Some(length) = resp::frame(&self.read[at..])? {
                 at += length;
                 let Some((task, taken)) = under_way.pop_front() else { break };
                 if taken {
-                    write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]);
+                    resp::write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]);
                 } else {
                     ended += 1;
-                    write(&mut bytes, &self.take(&keys[task]));
+                    resp::write(&mut bytes, &self.take(&keys[task]));
                 }
                 under_way.push_back((task, !taken));
             }
@@ -139,53 +138,4 @@ impl Raw {
 /// This many keys.
 pub(crate) fn keys(count: usize) -> Vec<String> {
     (0..count).map(|number| format!("floor:{number}")).collect()
-}
-
-/// Writes a command as the protocol wants it.
-pub(crate) fn write(bytes: &mut Vec<u8>, words: &[&str]) {
-    bytes.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        bytes.extend_from_slice(format!("${}\r\n{word}\r\n", word.len()).as_bytes());
-    }
-}
-
-/// Returns the length of the first reply, once all of it is there.
-pub(crate) fn reply(bytes: &[u8]) -> Option<usize> {
-    let line = bytes.windows(2).position(|pair| pair == b"\r\n")? + 2;
-    let number = || std::str::from_utf8(&bytes[1..line - 2]).ok()?.parse::<i64>().ok();
-    match bytes[0] {
-        b'$' => match usize::try_from(number()?) {
-            Ok(length) => (bytes.len() >= line + length + 2).then_some(line + length + 2),
-            Err(_) => Some(line),
-        },
-        b'*' => {
-            let mut at = line;
-            for _ in 0..number()?.max(0) {
-                at += reply(&bytes[at..])?;
-            }
-            Some(at)
-        }
-        _ => Some(line),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_reply_ends_where_it_ends() {
-        for (bytes, length) in [
-            (&b"+OK\r\n+O"[..], Some(5)),
-            (b":12\r\n", Some(5)),
-            (b"$-1\r\n:1\r\n", Some(5)),
-            (b"$3\r\nabc\r\n", Some(9)),
-            (b"$3\r\nabc\r", None),
-            (b"*2\r\n$1\r\na\r\n:1\r\n:2\r\n", Some(15)),
-            (b"*2\r\n$1\r\na\r\n", None),
-            (b"*-1\r\n", Some(5)),
-        ] {
-            assert_eq!(reply(bytes), length, "{}", String::from_utf8_lossy(bytes));
-        }
-    }
 }

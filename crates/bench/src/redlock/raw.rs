@@ -7,10 +7,11 @@ use std::net::SocketAddr;
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use holdline_services::resp;
 use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
-use crate::redis::raw::{COMPARE_AND_DELETE, LEASE_MS, Raw, VALUE, reply, write};
+use crate::redis::raw::{COMPARE_AND_DELETE, LEASE_MS, Raw, VALUE};
 use crate::rounds::Failure;
 
 /// One connection to each server.
@@ -49,8 +50,8 @@ impl Raws {
     fn put(&mut self, task: usize, asked: u64, key: &str) {
         for connection in &mut self.connections {
             match asked % 2 {
-                0 => write(&mut connection.out, &["SET", key, VALUE, "NX", "PX", LEASE_MS]),
-                _ => write(&mut connection.out, &["EVALSHA", &self.sha, "1", key, VALUE]),
+                0 => resp::write(&mut connection.out, &["SET", key, VALUE, "NX", "PX", LEASE_MS]),
+                _ => resp::write(&mut connection.out, &["EVALSHA", &self.sha, "1", key, VALUE]),
             }
             connection.under_way.push_back((task, asked));
         }
@@ -82,7 +83,7 @@ impl Raws {
                     any = true;
                 }
                 let mut at = 0;
-                while let Some(length) = reply(&connection.read[at..]) {
+                while let Some(length) = resp::frame(&connection.read[at..])? {
                     at += length;
                     received.extend(connection.under_way.pop_front());
                 }

@@ -1,15 +1,16 @@
 //! Cycles over HTTP: a bare server, the API and the engine `http://` on memory and on Redis, the
 //! same engines in process, and etcd's JSON gateway.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use holdline::Client;
 use holdline_services::{EtcdConfig, EtcdServer, RedisConfig, RedisServer};
 
 use super::host::Host;
 use super::raw::Http;
-use crate::redis::cycles::{TIME, many_tasks, one_task};
-use crate::rounds::{Failure, Peer, Round, each, median, report, report_beside};
+use crate::contend::cycle;
+use crate::redis::cycles::{TIME, many_tasks};
+use crate::rounds::{Failure, Peer, Round, each, median, middle, report, report_beside};
 
 const ROUNDS: usize = 7;
 const CYCLES: usize = 2_000;
@@ -47,8 +48,8 @@ async fn on_memory(floor: &Host, memory: &Host, etcd: &EtcdServer) -> Result<(),
         let before = memory.processor_time()?;
         api.push(Round { floor, subject: api_cycles(&mut ours).await? });
         busy.push((memory.processor_time()? - before) * 1e9 / to_f64(CYCLES));
-        engine.push(Round { floor, subject: one_task(&client).await? });
-        direct.push(one_task(&local).await?);
+        engine.push(Round { floor, subject: cycle(&client, CYCLES).await? });
+        direct.push(cycle(&local, CYCLES).await?);
         gateway.1.push(gateway_cycles(&mut etcd).await?);
     }
     let peers = [gateway];
@@ -70,9 +71,9 @@ async fn on_redis(host: &Host, redis: &RedisServer) -> Result<(), Failure> {
     let mut engine = Vec::new();
     let mut many = Vec::new();
     for _ in 0..ROUNDS {
-        let floor = one_task(&direct).await?;
+        let floor = cycle(&direct, CYCLES).await?;
         api.push(Round { floor, subject: api_cycles(&mut connection).await? });
-        engine.push(Round { floor, subject: one_task(&over).await? });
+        engine.push(Round { floor, subject: cycle(&over, CYCLES).await? });
         let floor = each(TIME, many_tasks(local().await?, MANY).await?);
         let subject = each(TIME, many_tasks(client().await?, MANY).await?);
         many.push(Round { floor, subject });
@@ -86,23 +87,19 @@ async fn on_redis(host: &Host, redis: &RedisServer) -> Result<(), Failure> {
 
 /// The median of a `POST` that acquires and a `DELETE` that releases.
 async fn api_cycles(http: &mut Http) -> Result<f64, Failure> {
-    let mut taken = Vec::with_capacity(CYCLES);
-    for cycle in 0..CYCLES {
-        let path = format!("/v1/locks/cycle-{}", cycle % NAMES);
-        let start = Instant::now();
+    middle(CYCLES, async |done| {
+        let path = format!("/v1/locks/cycle-{}", done % NAMES);
         let lease = http.ask("POST", &path, ACQUIRE).await?.done()?;
         let path = format!("{path}/leases/{}", lease.field("lease_id")?);
         http.ask("DELETE", &path, "").await?.done()?;
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
+        Ok(())
+    })
+    .await
 }
 
 /// The median of a lease, a lock under it, and its unlock and end.
 async fn gateway_cycles(http: &mut Http) -> Result<f64, Failure> {
-    let mut taken = Vec::with_capacity(CYCLES / 4);
-    for _ in 0..CYCLES / 4 {
-        let start = Instant::now();
+    middle(CYCLES / 4, async |_| {
         let lease = http.ask("POST", "/v3/lease/grant", r#"{"TTL":"30"}"#).await?.done()?;
         let id = lease.field("ID")?;
         let body = format!(r#"{{"name":"Y3ljbGU=","lease":"{id}"}}"#);
@@ -110,9 +107,9 @@ async fn gateway_cycles(http: &mut Http) -> Result<f64, Failure> {
         let body = format!(r#"{{"key":"{}"}}"#, lock.field("key")?);
         http.ask("POST", "/v3/lock/unlock", &body).await?.done()?;
         http.ask("POST", "/v3/lease/revoke", &format!(r#"{{"ID":"{id}"}}"#)).await?.done()?;
-        taken.push(each(start.elapsed(), 1));
-    }
-    Ok(median(taken.into_iter()))
+        Ok(())
+    })
+    .await
 }
 
 fn time(figures: &[f64]) -> String {

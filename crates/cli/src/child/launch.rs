@@ -21,64 +21,27 @@ use crate::idle::Idle;
 
 /// A command to start.
 pub(crate) struct Launch<'a> {
-    program: OsString,
-    arguments: Vec<OsString>,
-    environment: Vec<(OsString, Option<OsString>)>,
-    inherit: Vec<BorrowedFd<'a>>,
-    death_signal: bool,
-    freeze_on_stop: bool,
-    condition: &'a dyn Fn() -> bool,
-}
-
-impl<'a> Launch<'a> {
-    /// `program` is searched in the command's own `PATH` unless it contains a slash.
-    pub(crate) fn new(program: OsString, arguments: Vec<OsString>) -> Self {
-        Self {
-            program,
-            arguments,
-            environment: Vec::new(),
-            inherit: Vec::new(),
-            death_signal: false,
-            freeze_on_stop: false,
-            condition: &|| true,
-        }
-    }
-
-    /// Sets variables (`Some`) and removes them (`None`); all others are inherited.
-    pub(crate) fn with_environment(mut self, changes: Vec<(OsString, Option<OsString>)>) -> Self {
-        self.environment = changes;
-        self
-    }
-
+    /// Searched in the command's own `PATH` unless it contains a slash.
+    pub(crate) program: OsString,
+    pub(crate) arguments: Vec<OsString>,
+    /// Variables that are set (`Some`) and removed (`None`); all others are inherited.
+    pub(crate) environment: Vec<(OsString, Option<OsString>)>,
     /// Descriptors that the command inherits under their present numbers. In this process they
     /// become close-on-exec again as soon as the command runs.
-    pub(crate) fn with_inherited(mut self, descriptors: Vec<BorrowedFd<'a>>) -> Self {
-        self.inherit = descriptors;
-        self
-    }
-
-    /// Makes the kernel kill the command when this process dies, for any reason.
+    pub(crate) inherit: Vec<BorrowedFd<'a>>,
+    /// The kernel kills the command when this process dies, for any reason.
     ///
     /// The kernel kills only the command, and not the processes that it started. The setting is
     /// cleared when the command executes a set-user-id program or one with file capabilities.
-    pub(crate) fn with_death_signal(mut self, yes: bool) -> Self {
-        self.death_signal = yes;
-        self
-    }
-
+    pub(crate) death_signal: bool,
     /// At a stop, also stops the processes of the command's group that ignore `^Z`. A stopped
     /// wrapper can neither renew a lease nor kill in time.
-    pub(crate) fn with_freeze_on_stop(mut self, yes: bool) -> Self {
-        self.freeze_on_stop = yes;
-        self
-    }
+    pub(crate) freeze_on_stop: bool,
+    /// The command starts only if this condition holds after a `^Z` before the start.
+    pub(crate) condition: &'a dyn Fn() -> bool,
+}
 
-    /// Starts the command only if this condition holds after a `^Z` before the start.
-    pub(crate) fn with_condition(mut self, condition: &'a dyn Fn() -> bool) -> Self {
-        self.condition = condition;
-        self
-    }
-
+impl Launch<'_> {
     /// Starts the command in a process group of its own.
     ///
     /// `signals` must already be listening. With a death signal, call this on the main thread: the
@@ -191,8 +154,16 @@ mod tests {
             let owned = |(name, value): &(&str, Option<&str>)| {
                 (OsString::from(name), value.map(OsString::from))
             };
-            let launch = Launch::new("x".into(), Vec::new());
-            launch.with_environment(changes.iter().map(owned).collect()).search_path()
+            let launch = Launch {
+                program: "x".into(),
+                arguments: Vec::new(),
+                environment: changes.iter().map(owned).collect(),
+                inherit: Vec::new(),
+                death_signal: false,
+                freeze_on_stop: false,
+                condition: &|| true,
+            };
+            launch.search_path()
         };
         let ours = std::env::var_os("PATH");
         assert!(ours.is_some());

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use holdline::engine::missing_feature;
 use holdline_core::{ErrorKind, Escaped, LockError};
+use holdline_local::Obstacle;
 
 use crate::address::has_password;
 use crate::config::{Address, Source};
@@ -18,6 +19,7 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
     let unavailable = error.is_unavailable();
     let refused = matches!(error.kind(), ErrorKind::Refused { .. });
     let source = std::error::Error::source(&error).map(ToString::to_string);
+    let obstacle = Obstacle::of(&error);
     match (source, directory) {
         _ if unavailable && !Path::new("/proc/self").exists() => url_failure(error).fix(
             "mount /proc: the engine reads from it which processes live, and which boot this is",
@@ -38,7 +40,9 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
             Failure::config(message)
                 .fix("name a directory of this machine: --url local:///DIRECTORY, or HOLDLINE_URL")
         }
-        (Some(why), Some(directory)) if is_denied_by_sticky_bit(&directory, &why) => {
+        (Some(_), Some(directory))
+            if obstacle == Some(Obstacle::Denied) && is_denied_by_sticky_bit(&directory) =>
+        {
             url_failure(error).fix(format_args!(
                 "{} is sticky, as /tmp is, and there the kernel keeps users from files of each \
                  other (fs.protected_regular): name a directory in it of mode 0700, or of mode \
@@ -48,33 +52,32 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
         }
         (Some(_), Some(directory)) if refused => {
             let directory = directory.to_string_lossy();
-            if error.to_string().contains("ulimit") {
-                return url_failure(error);
+            let failure = url_failure(error);
+            let directory = Escaped(&directory);
+            match obstacle {
+                Some(Obstacle::FileSizeLimit) => failure,
+                Some(Obstacle::NoRoom) => {
+                    failure.fix(format_args!("make room on the disk of {directory}"))
+                }
+                _ => failure.fix(format_args!(
+                    "make {directory} usable for this user, or name another: --url \
+                     local:///DIRECTORY"
+                )),
             }
-            if is_full(&error) {
-                let fix =
-                    format_args!("make room on the disk of {}", Escaped(&directory)).to_string();
-                return url_failure(error).fix(fix);
-            }
-            url_failure(error).fix(format_args!(
-                "make {} usable for this user, or name another: --url local:///DIRECTORY",
-                Escaped(&directory)
-            ))
         }
         _ => url_failure(error),
     }
 }
 
 /// Returns whether the kernel denies a file of another user although its mode would allow it.
-fn is_denied_by_sticky_bit(path: &Path, why: &str) -> bool {
+fn is_denied_by_sticky_bit(path: &Path) -> bool {
     let us = rustix::process::geteuid().as_raw();
     let owned = |about: std::fs::Metadata| (about.mode(), about.uid());
     let Ok(directory) = std::fs::metadata(path).map(owned) else { return false };
     let Ok(files) = std::fs::read_dir(path) else { return false };
     let files = files.filter_map(|file| file.ok()?.metadata().ok());
     let mut files = files.filter(std::fs::Metadata::is_file).map(owned);
-    let denied = why.contains("ermission denied") || why.contains("unable to open");
-    denied && files.any(|file| is_protected(directory, file, us))
+    files.any(|file| is_protected(directory, file, us))
 }
 
 /// The rule of `fs.protected_regular`: in a sticky directory that others may write to, only a
@@ -86,17 +89,6 @@ fn is_protected(directory: (u32, u32), file: (u32, u32), us: u32) -> bool {
     let mode_allows = file.0 & 0o006 == 0o006;
     let foreign = file.1 != us;
     sticky && open_to_others && mode_allows && foreign && file.1 != directory.1
-}
-
-/// Returns whether an error says that the disk is full.
-fn is_full(error: &LockError) -> bool {
-    use std::io::ErrorKind::{QuotaExceeded, StorageFull};
-    let Some(source) = std::error::Error::source(error) else { return false };
-    match source.downcast_ref::<std::io::Error>() {
-        Some(error) => matches!(error.kind(), StorageFull | QuotaExceeded),
-        // SQLite's message.
-        None => source.to_string().contains("disk is full"),
-    }
 }
 
 /// Explains why a server could not be connected to. Inside a job of `run` the URL in the

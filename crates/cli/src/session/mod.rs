@@ -233,31 +233,18 @@ impl Session {
         options: &LockOptions,
         only_try: bool,
     ) -> Result<Guard, LockError> {
-        let attempt = self.attempt(name, mode, options, only_try);
+        if !only_try {
+            return by_mode::lock(&self.client, name.as_str(), mode, options).await;
+        }
+        let attempt = by_mode::try_lock(&self.client, name.as_str(), mode, options);
         // The local engine has its own limits, and its errors name the process that blocks it.
-        if !only_try || self.local.is_some() {
+        if self.local.is_some() {
             return attempt.await;
         }
         tokio::time::timeout(self.remaining_wait(TRY_LIMIT), attempt).await.unwrap_or_else(|_| {
-            let message = format!("no answer within {}", duration::written(TRY_LIMIT));
-            let kind = ErrorKind::Unavailable { message };
-            let error = LockError::new(self.capabilities().engine, kind, Certainty::Unknown);
-            Err(error.with_name(name))
+            let error = self.no_answer("no answer", TRY_LIMIT);
+            Err(error.with_certainty(Certainty::Unknown).with_name(name))
         })
-    }
-
-    async fn attempt(
-        &self,
-        name: &LockName,
-        mode: Mode,
-        options: &LockOptions,
-        only_try: bool,
-    ) -> Result<Guard, LockError> {
-        if only_try {
-            by_mode::try_lock(&self.client, name.as_str(), mode, options).await
-        } else {
-            by_mode::lock(&self.client, name.as_str(), mode, options).await
-        }
     }
 
     /// Finds the processes that keep a holder's grant, if the process that requested it is gone.
@@ -305,6 +292,12 @@ impl Session {
     pub(crate) fn random(&self) -> u32 {
         let id = self.client.leases().draw_id();
         id.as_bytes()[..4].iter().fold(0, |number, byte| number << 8 | u32::from(*byte))
+    }
+
+    /// Makes an error for a store of which there was `nothing` within a limit.
+    pub(crate) fn no_answer(&self, nothing: &str, limit: Duration) -> LockError {
+        let message = format!("{nothing} within {}", duration::written(limit));
+        self.error(ErrorKind::Unavailable { message })
     }
 
     /// Makes an error for a request that was not sent to the store.

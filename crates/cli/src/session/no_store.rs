@@ -2,13 +2,19 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use holdline_core::{Capabilities, Escaped};
 use holdline_local::LocalOptions;
 
 use super::url_failure;
 use crate::config::Address;
-use crate::failure::Failure;
+use crate::console::Console;
+use crate::exit::Exit;
+use crate::failure::{Failure, Outcome};
+
+/// How often to look whether there is a store by now.
+const LOOK_PAUSE: Duration = Duration::from_millis(500);
 
 /// A local store that does not exist yet, because nobody has locked in its directory.
 pub(crate) struct NoStore {
@@ -31,6 +37,27 @@ impl NoStore {
         let directory = options.directory()?;
         let capabilities = options.capabilities();
         Ok(Some(NoStore { directory, capabilities }))
+    }
+
+    /// Waits until the store of an address exists, and reports the wait.
+    pub(crate) async fn until_made(address: &Address, console: &Console) -> Result<(), Failure> {
+        let mut reported = false;
+        while let Some(no_store) = NoStore::at(address)? {
+            if !std::mem::replace(&mut reported, true) {
+                console.info(&no_store.to_string());
+            }
+            tokio::time::sleep(LOOK_PAUSE).await;
+        }
+        Ok(())
+    }
+
+    /// Reports that there is no store, beside what a verb makes of that. A wrong command line has
+    /// nothing to do with it.
+    pub(crate) fn answered(&self, outcome: Outcome, console: &Console) -> Outcome {
+        if !outcome.as_ref().is_err_and(|failure| failure.exit == Exit::Usage) {
+            console.info(&self.to_string());
+        }
+        outcome
     }
 }
 

@@ -12,15 +12,17 @@ use serde_json::json;
 use super::common::{self, AboutArgs, LeaseIdArgs, ModeArgs, WaitArgs};
 use super::waiting::{self, WaitStatus};
 use crate::child::{self, Signals};
+use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::unix_millis;
 
-/// What `acquire` takes.
+/// Acquire NAME for a while without a process that holds it, and print the lease
 #[derive(Debug, Args)]
 #[command(after_help = "The lease ends by its duration unless `renew` keeps it or `release` ends \
     it. With a lease id of your own (32 random hex digits) a call whose answer was lost can be \
@@ -29,8 +31,7 @@ use crate::view::unix_millis;
     ./step && holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct AcquireArgs {
     /// How long the lease lasts [default: @default_lease@, or the longest that the engine keeps]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
     #[command(flatten)]
     wait: WaitArgs,
@@ -41,28 +42,42 @@ pub(crate) struct AcquireArgs {
     #[command(flatten)]
     lease_id: LeaseIdArgs,
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 
-impl AcquireArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait.limit()
-    }
+/// Describes `acquire`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("acquire", EngineChoice::Used, AtStake::Hold, run)
+}
 
-    /// Whether it waits at all.
-    pub(crate) fn waits(&self) -> bool {
-        !self.wait.only_try
-    }
+async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Outcome {
+    let waiting = Arc::new(WaitStatus::default());
+    let options = SessionOptions {
+        observer: Some(waiting.clone()),
+        program: Some("holdline acquire".to_owned()),
+        detached: true,
+        wait: arguments.wait.limit(),
+        keeps_trying: false,
+        progress: (!arguments.wait.only_try).then_some(console),
+        read_only: false,
+    };
+    // The session starts threads, so the signals come first.
+    let mut signals = Signals::listen()?;
+    let session = match Session::open_unless_ended(address, options, &mut signals).await {
+        Ok(session) => session?,
+        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    };
+    let outcome = acquire(arguments, &mut signals, &session, &waiting, console).await;
+    session.close().await;
+    outcome
 }
 
 /// Acquires the name and prints the lease.
-pub(crate) async fn run(
+async fn acquire(
     arguments: &AcquireArgs,
     signals: &mut Signals,
     session: &Session,
-    waiting: &Arc<WaitStatus>,
+    waiting: &WaitStatus,
     console: &Console,
 ) -> Outcome {
     let AcquireArgs { lease, wait, about, name, .. } = arguments;

@@ -16,9 +16,10 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
-/// What `audit` takes.
+/// Show what operators did: who, from where, when and why
 #[derive(Debug, Args)]
 #[command(
     after_help = "The store keeps about the newest 10000 records of revoke, freeze, unfreeze \
@@ -28,7 +29,7 @@ use crate::view;
 pub(crate) struct AuditArgs {
     /// Only names that match: `*` stands for any text, `?` for one character. Without it actions on
     /// the whole store are shown too
-    #[arg(value_name = "PATTERN", value_parser = pattern)]
+    #[arg(value_name = "PATTERN", value_parser = NamePattern::new)]
     pattern: Option<NamePattern>,
     /// Only what was recorded since then: a time such as 2027-01-31T08:00:00Z, or a duration such
     /// as 24h, counted back from now
@@ -40,8 +41,9 @@ pub(crate) struct AuditArgs {
     limit: u64,
 }
 
-fn pattern(text: &str) -> Result<NamePattern, String> {
-    NamePattern::new(text).map_err(|error| error.to_string())
+/// Describes `audit`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("audit", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 /// Reads a time, or a duration that is counted back from now.

@@ -6,12 +6,12 @@ use serde_json::json;
 
 use super::common::{self, LeaseIdArgs};
 use crate::console::Console;
-use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
-/// What `check` takes.
+/// Check whether a lease of `acquire` is still held: exit 0 if so, 79 if not
 #[derive(Debug, Args)]
 #[command(
     after_help = "The answer may be outdated when it arrives. In a job of `run` it is about \
@@ -19,10 +19,14 @@ use crate::view::millis;
 )]
 pub(crate) struct CheckArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
+}
+
+/// Describes `check`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("check", StoreUse::Reads(without_store), run)
 }
 
 /// Asks the store about the lease, and changes nothing.
@@ -37,21 +41,13 @@ pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Cons
         _ => (false, None),
     };
     if !held {
-        return Err(not_held(name));
+        return Err(common::not_held(name));
     }
-    if console.is_json() {
-        let left = left.map(millis);
-        console.object(&json!({ "name": name, "held": true, "left_ms": left }))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&json!({ "name": name, "held": true, "left_ms": left.map(millis) }))
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &CheckArgs) -> Outcome {
+fn without_store(arguments: &CheckArgs, _: &Console) -> Outcome {
     arguments.lease_id.required()?;
-    Err(not_held(&arguments.name))
-}
-
-fn not_held(name: &LockName) -> Failure {
-    Failure::lost(format_args!("{name}: not held by this lease"))
+    Err(common::not_held(&arguments.name))
 }

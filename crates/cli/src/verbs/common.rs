@@ -14,14 +14,10 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::outer_locks::OuterLocks;
 use crate::session::{Session, TRY_LIMIT};
+use crate::verb::EngineChoice;
 
 /// The variable that holds a lease id, so that it need not appear in the list of processes.
 pub(crate) const LEASE_ID: &str = "HOLDLINE_LEASE_ID";
-
-/// Reads a lock name.
-pub(crate) fn name(text: &str) -> Result<LockName, String> {
-    LockName::new(text).map_err(|error| error.to_string())
-}
 
 /// The mode in which the name is held.
 #[derive(Clone, Debug, Default, Args)]
@@ -63,8 +59,7 @@ fn permits(text: &str) -> Result<Mode, String> {
 #[derive(Clone, Debug, Default, Args)]
 pub(crate) struct WaitArgs {
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = wait)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = wait)]
     pub(crate) wait: Option<Duration>,
     /// Do not wait: if the name is not free, end with 75; if the store has not answered after
     /// 2s, with 69
@@ -130,6 +125,22 @@ fn label(text: &str) -> Result<(String, String), String> {
     }
 }
 
+/// The engine that a verb is asked about.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AskedEngineArgs {
+    /// The engine [default: the engine that the other verbs would use]
+    // Its id must not be that of `--url`, which clap would hide.
+    #[arg(id = "ENGINE", value_name = "URL")]
+    url: Option<String>,
+}
+
+impl AskedEngineArgs {
+    /// Returns the choice of the engine.
+    pub(crate) fn choice(&self) -> EngineChoice<'_> {
+        self.url.as_deref().map_or(EngineChoice::Used, EngineChoice::AskedAbout)
+    }
+}
+
 /// Which lease is meant.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct LeaseIdArgs {
@@ -171,6 +182,11 @@ impl LeaseIdArgs {
                 .fix(format_args!("give the id that `acquire` printed, or set {LEASE_ID}"))
         })
     }
+}
+
+/// Reports that a lease does not hold the name.
+pub(crate) fn not_held(name: &LockName) -> Failure {
+    Failure::lost(format_args!("{name}: not held by this lease"))
 }
 
 /// Which names `watch` and `top` list, and how often.

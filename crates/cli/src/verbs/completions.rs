@@ -3,11 +3,10 @@
 use clap::Args;
 use clap_complete::Shell;
 
-use crate::console::Console;
 use crate::exit::Exit;
-use crate::failure::Outcome;
+use crate::verb::Verb;
 
-/// What `completions` takes.
+/// Print a completion script for a shell
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline completions bash > ~/.local/share/bash-completion/\
     completions/holdline")]
@@ -16,14 +15,12 @@ pub(crate) struct CompletionsArgs {
     shell: Shell,
 }
 
-/// Prints the completion script.
-pub(crate) fn run(
-    arguments: &CompletionsArgs,
-    command: clap::Command,
-    console: &Console,
-) -> Outcome {
-    console.data(&script(arguments.shell, command))?;
-    Ok(Exit::Success)
+/// Describes `completions`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("completions", |arguments: CompletionsArgs, invocation| {
+        invocation.console.data(&script(arguments.shell, (invocation.command)()))?;
+        Ok(Exit::Success)
+    })
 }
 
 /// Returns the completion script.

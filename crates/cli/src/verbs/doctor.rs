@@ -6,38 +6,42 @@ use clap::Args;
 use holdline_core::{Checkup, Escaped, Finding, Health};
 use serde_json::{Value, json};
 
+use super::common::AskedEngineArgs;
 use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::of_url;
+use crate::verb::{AtStake, Verb};
 
-/// What `doctor` takes.
+/// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 no problem, 1 a warning, 2 an error.\n\nExample:\n  \
                         holdline doctor local:")]
 pub(crate) struct DoctorArgs {
-    /// The engine [default: the engine that the other verbs would use]
-    // Its id must not be that of `--url`, which clap would hide.
-    #[arg(id = "ENGINE", value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    engine: AskedEngineArgs,
+}
+
+/// Describes `doctor`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("doctor", |arguments: DoctorArgs, invocation| {
+        invocation.on_engine(&arguments, arguments.engine.choice(), AtStake::Nothing, run)
+    })
 }
 
 /// Checks the health of the engine.
-pub(crate) async fn run(address: &Address, console: &Console) -> Outcome {
+async fn run(_: &DoctorArgs, address: Address, console: &Console) -> Outcome {
     let checkup = holdline::health::checkup(&address.url).await;
     let checkup = checkup.map_err(|error| of_url(error, &address.url))?;
     let url = holdline::redact_url(&address.url);
-    if console.is_json() {
-        console.object(&json!({
-            "url": url,
-            "engine": checkup.engine(),
-            "health": checkup.health().to_string(),
-            "findings": checkup.findings().iter().map(object).collect::<Vec<_>>(),
-        }))?;
-    } else {
-        console.data(&text(&url, &checkup, console.is_verbose()))?;
-    }
+    let object = json!({
+        "url": url,
+        "engine": checkup.engine(),
+        "health": checkup.health().to_string(),
+        "findings": checkup.findings().iter().map(object).collect::<Vec<_>>(),
+    });
+    console.print(&object, &text(&url, &checkup, console.is_verbose()))?;
     Ok(match checkup.health() {
         Health::Ok => Exit::Success,
         Health::Warning => Exit::Negative,

@@ -9,35 +9,42 @@ use holdline_core::{AuditTrail, Capabilities, Escaped};
 use holdline_local::LocalReport;
 use serde_json::{Value, json};
 
+use super::common::AskedEngineArgs;
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session};
+use crate::session::{NoStore, Session, SessionOptions};
+use crate::verb::{AtStake, Verb};
 use crate::view::millis;
 
-/// What `explain` takes.
+/// Show what an engine guarantees, in plain words
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline explain local:")]
 pub(crate) struct ExplainArgs {
-    /// The engine [default: the engine that the other verbs would use]
-    // Its id must not be that of `--url`, which clap would hide.
-    #[arg(id = "ENGINE", value_name = "URL")]
-    pub(crate) url: Option<String>,
+    #[command(flatten)]
+    engine: AskedEngineArgs,
+}
+
+/// Describes `explain`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("explain", |arguments: ExplainArgs, invocation| {
+        invocation.on_engine(&arguments, arguments.engine.choice(), AtStake::Nothing, run)
+    })
 }
 
 /// Prints what the engine guarantees.
-pub(crate) fn run(session: &Session, console: &Console) -> Outcome {
+async fn run(_: &ExplainArgs, address: Address, console: &Console) -> Outcome {
+    if let Some(no_store) = NoStore::at(&address)? {
+        let store = StoreState::NotMade(&no_store);
+        return print(&address, &no_store.capabilities, &store, console);
+    }
+    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
+    let session = Session::open(address, options).await?;
     let report = session.local_report()?;
     let store = report.map_or(StoreState::None, |report| StoreState::Made(Box::new(report)));
     print(session.address(), session.capabilities(), &store, console)
-}
-
-/// Prints what the engine guarantees, if its store does not exist yet.
-pub(crate) fn without_store(address: &Address, no_store: &NoStore, console: &Console) -> Outcome {
-    let store = StoreState::NotMade(no_store);
-    print(address, &no_store.capabilities, &store, console)
 }
 
 /// What is known about the store of an engine.
@@ -54,20 +61,17 @@ fn print(
     console: &Console,
 ) -> Outcome {
     let url = holdline::redact_url(&address.url);
-    if console.is_json() {
-        let store = match store {
-            StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
-            StoreState::None | StoreState::NotMade(_) => Value::Null,
-        };
-        console.object(&json!({
-            "url": url,
-            "source": address.source.to_string(),
-            "guarantees": sentences(capabilities),
-            "store": store,
-            "capabilities": object(capabilities)?,
-        }))?;
-        return Ok(Exit::Success);
-    }
+    let made = match store {
+        StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
+        StoreState::None | StoreState::NotMade(_) => Value::Null,
+    };
+    let object = json!({
+        "url": url,
+        "source": address.source.to_string(),
+        "guarantees": sentences(capabilities),
+        "store": made,
+        "capabilities": object(capabilities)?,
+    });
     let mut text = format!("{url} ({})\n", address.source);
     let _ = writeln!(text, "engine {}", capabilities.engine);
     if let StoreState::NotMade(no_store) = store {
@@ -85,7 +89,7 @@ fn print(
     for sentence in sentences(capabilities) {
         let _ = writeln!(text, "- {sentence}");
     }
-    console.data(&text)?;
+    console.print(&object, &text)?;
     Ok(Exit::Success)
 }
 

@@ -17,14 +17,15 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
+use crate::verb::{StoreUse, Verb};
 
 /// The variable in which a job of `run` finds its fencing token.
 const TOKEN: &str = "HOLDLINE_FENCING_TOKEN";
 /// The variable in which a job of `run` finds the lock name.
 const NAME: &str = "HOLDLINE_NAME";
 
-/// What `fence` takes.
+/// Check fencing tokens at a resource, or raise them after a restore
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  holdline fence check site.mark -- rsync -a build/ www/\n  \
     holdline fence bump --to 2000000")]
@@ -32,6 +33,18 @@ const NAME: &str = "HOLDLINE_NAME";
 pub(crate) struct FenceArgs {
     #[command(subcommand)]
     verb: FenceVerb,
+}
+
+/// Describes `fence`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("fence", |arguments: FenceArgs, invocation| match &arguments.verb {
+        FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
+        FenceVerb::Check(arguments) => arguments.check(&invocation.console),
+        FenceVerb::Bump(bump) => {
+            let options = SessionOptions::default();
+            invocation.on_session(bump, options, &StoreUse::Makes, BumpArgs::run)
+        }
+    })
 }
 
 #[derive(Debug, Subcommand)]
@@ -71,12 +84,11 @@ struct FenceCheckArgs {
 #[derive(Debug, Args)]
 struct MarkArgs {
     /// The fencing token [default: HOLDLINE_FENCING_TOKEN]
-    #[arg(long, value_name = "N", value_parser = token)]
+    #[arg(long, value_name = "N")]
     token: Option<FencingToken>,
     /// How long to wait while other commands run under the mark
     #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(default_value = "10s")]
-    #[arg(value_parser = duration::any)]
+    #[arg(default_value = "10s", value_parser = duration::any)]
     wait: Duration,
     /// The file of the mark, beside the data that it guards
     #[arg(value_name = "FILE", value_hint = ValueHint::FilePath)]
@@ -88,42 +100,21 @@ struct MarkArgs {
     Example:\n  holdline fence bump --to 2000000")]
 struct BumpArgs {
     /// The largest token that may have been granted
-    #[arg(long, value_name = "N", value_parser = token)]
+    #[arg(long, value_name = "N")]
     to: FencingToken,
 }
 
-/// Reads a fencing token.
-pub(crate) fn token(text: &str) -> Result<FencingToken, String> {
-    text.parse().map_err(|error: TokenError| error.to_string())
-}
-
-impl FenceArgs {
-    /// Returns whether the verb works on an engine, not on a resource.
-    pub(crate) fn needs_engine(&self) -> bool {
-        matches!(self.verb, FenceVerb::Bump(_))
-    }
-}
-
-/// Carries out a verb that works on a resource.
-pub(crate) fn at_resource(arguments: &FenceArgs, console: &Console) -> Outcome {
-    match &arguments.verb {
-        FenceVerb::Seal(SealArgs { mark }) => {
-            let shown = mark.shown()?;
-            let proof = shown.exclusive("seal")?;
-            mark.open()?.seal(&proof).map_err(|error| refused(&error))?;
-            shown.print(console)
+impl FenceCheckArgs {
+    fn check(&self, console: &Console) -> Outcome {
+        let FenceCheckArgs { mark, command } = self;
+        if let Some((program, arguments)) = command.split_first() {
+            return Err(become_command(mark, program, arguments));
         }
-        FenceVerb::Check(FenceCheckArgs { mark, command }) => match command.split_first() {
-            None => {
-                let shown = mark.shown()?;
-                // Every holder may check the mark; a shared holder may do nothing else.
-                let proof = Proof::shared(shown.token);
-                mark.open()?.check(&proof).map_err(|error| refused(&error))?;
-                shown.print(console)
-            }
-            Some((program, arguments)) => Err(become_command(mark, program, arguments)),
-        },
-        FenceVerb::Bump(_) => Err(Failure::internal("this verb needs an engine")),
+        let shown = mark.shown()?;
+        // Every holder may check the mark; a shared holder may do nothing else.
+        let proof = Proof::shared(shown.token);
+        mark.open()?.check(&proof).map_err(|error| refused(&error))?;
+        shown.print(console)
     }
 }
 
@@ -149,6 +140,13 @@ fn become_command(mark: &MarkArgs, program: &OsString, arguments: &[OsString]) -
 }
 
 impl MarkArgs {
+    fn seal(&self, console: &Console) -> Outcome {
+        let shown = self.shown()?;
+        let proof = shown.exclusive("seal")?;
+        self.open()?.seal(&proof).map_err(|error| refused(&error))?;
+        shown.print(console)
+    }
+
     fn open(&self) -> Result<FileMark, Failure> {
         let mark = FileMark::at(&self.file).map_err(|error| refused(&error))?;
         Ok(mark.with_lock_wait(self.wait))
@@ -167,8 +165,9 @@ impl MarkArgs {
             Failure::usage("--token: is missing")
                 .fix(format_args!("give the holder's token, or run this inside `holdline run`"))
         })?;
-        let token =
-            token(&text).map_err(|error| Failure::usage(format_args!("{TOKEN}: {error}")))?;
+        let token = text
+            .parse()
+            .map_err(|error: TokenError| Failure::usage(format_args!("{TOKEN}: {error}")))?;
         let name = std::env::var(NAME).unwrap_or_default();
         // A variable that was set by hand, without the list of locks, counts as the flag.
         let mode = OuterLocks::from_environment()?.mode_of(&name).unwrap_or(Mode::Exclusive);
@@ -205,10 +204,7 @@ impl Shown {
     }
 
     fn print(self, console: &Console) -> Outcome {
-        if console.is_json() {
-            console.object(&json!({ "fencing_token": self.token, "accepted": true }))?;
-        }
-        Ok(Exit::Success)
+        console.only_object(&json!({ "fencing_token": self.token, "accepted": true }))
     }
 }
 
@@ -218,47 +214,31 @@ fn refused(error: &FenceError) -> Failure {
         FenceError::Stale(_) => failure.kind("stale").exit(Exit::Refused),
         FenceError::Foreign { .. } => failure.kind("foreign").exit(Exit::Foreign),
         FenceError::Busy { .. } => failure.kind("busy").exit(Exit::Busy),
-        FenceError::Failed { source, .. } if is_no_place(source.as_ref()) => {
-            let failure = failure.kind("usage").exit(Exit::Usage);
-            failure.fix("name a file in a directory that exists")
+        FenceError::Failed { source, .. } => {
+            use std::io::ErrorKind as Io;
+            match source.downcast_ref().map(std::io::Error::kind) {
+                Some(Io::NotFound | Io::NotADirectory | Io::InvalidInput | Io::InvalidFilename) => {
+                    let failure = failure.kind("usage").exit(Exit::Usage);
+                    failure.fix("name a file in a directory that exists")
+                }
+                Some(Io::PermissionDenied | Io::ReadOnlyFilesystem) => {
+                    let failure = failure.kind("refused").exit(Exit::Refused);
+                    failure.fix("let this user read and write the file and its directory")
+                }
+                _ => failure.kind("unavailable").exit(Exit::Unavailable),
+            }
         }
-        FenceError::Failed { source, .. } if is_forbidden(source.as_ref()) => {
-            let failure = failure.kind("refused").exit(Exit::Refused);
-            failure.fix("let this user read and write the file and its directory")
-        }
-        FenceError::Failed { .. } => failure.kind("unavailable").exit(Exit::Unavailable),
         _ => failure.kind("refused").exit(Exit::Refused),
     }
 }
 
-/// Returns whether an error says that this user has no permission.
-fn is_forbidden(error: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::ErrorKind::{PermissionDenied, ReadOnlyFilesystem};
-    error
-        .downcast_ref::<std::io::Error>()
-        .is_some_and(|error| matches!(error.kind(), PermissionDenied | ReadOnlyFilesystem))
-}
-
-/// Returns whether an error says that the path cannot name a file.
-fn is_no_place(error: &(dyn std::error::Error + 'static)) -> bool {
-    use std::io::ErrorKind::{InvalidFilename, InvalidInput, NotADirectory, NotFound};
-    error.downcast_ref::<std::io::Error>().is_some_and(|error| {
-        matches!(error.kind(), NotFound | NotADirectory | InvalidInput | InvalidFilename)
-    })
-}
-
-/// Carries out the verb that works on the engine.
-pub(crate) async fn bump(arguments: &FenceArgs, session: &Session, console: &Console) -> Outcome {
-    let FenceVerb::Bump(BumpArgs { to }) = &arguments.verb else {
-        return Err(Failure::internal("this verb needs no engine"));
-    };
-    session.operate(&Operation::RaiseFence { to: *to }, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "above": to }))?;
-    } else {
-        console.info(&format!("all later tokens are larger than {to}"));
+impl BumpArgs {
+    async fn run(&self, session: &Session, console: &Console) -> Outcome {
+        let to = self.to;
+        session.operate(&Operation::RaiseFence { to }, console).await?;
+        let message = format!("all later tokens are larger than {to}");
+        console.done(&json!({ "above": to }), &message)
     }
-    Ok(Exit::Success)
 }
 
 #[cfg(test)]

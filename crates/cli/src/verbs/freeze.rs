@@ -6,21 +6,19 @@ use clap::Args;
 use holdline_core::{LockName, Operation, OperationReply};
 use serde_json::json;
 
-use super::common;
 use crate::console::{Console, Messages};
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 
-/// What `freeze` takes.
+/// Let nobody acquire NAME for a while
 #[derive(Debug, Args)]
 #[command(after_help = "The present holder keeps NAME until it releases; then the freeze comes \
     before all waiters.\n\nExample:\n  holdline freeze deploy --for 2h --reason \
     \"moving the database\"")]
 pub(crate) struct FreezeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// For how long, counted from now
     #[arg(long = "for", value_name = "DUR", allow_hyphen_values = true)]
@@ -31,12 +29,22 @@ pub(crate) struct FreezeArgs {
     reason: String,
 }
 
-/// What `unfreeze` takes.
+/// Describes `freeze`.
+pub(crate) fn freeze_verb() -> Verb {
+    Verb::on_session("freeze", StoreUse::Makes, freeze)
+}
+
+/// End a freeze
 #[derive(Debug, Args)]
 pub(crate) struct UnfreezeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
+}
+
+/// Describes `unfreeze`.
+pub(crate) fn unfreeze_verb() -> Verb {
+    let without_store = |arguments: &UnfreezeArgs, _: &Console| Err(not_frozen(&arguments.name));
+    Verb::on_session("unfreeze", StoreUse::Changes(without_store), unfreeze)
 }
 
 /// Freezes the name.
@@ -47,14 +55,12 @@ pub(crate) async fn freeze(
 ) -> Outcome {
     let FreezeArgs { name, duration, reason } = arguments;
     let active = set(session, name, *duration, reason, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "name": name, "frozen": true, "active": active }))?;
-    } else if active {
-        console.info(&format!("{name}: frozen for {}", duration::written(*duration)));
+    let message = if active {
+        format!("{name}: frozen for {}", duration::written(*duration))
     } else {
-        console.info(&format!("{name}: will be frozen when its holder is done"));
-    }
-    Ok(Exit::Success)
+        format!("{name}: will be frozen when its holder is done")
+    };
+    console.done(&json!({ "name": name, "frozen": true, "active": active }), &message)
 }
 
 /// Freezes a name; returns whether that has begun.
@@ -79,12 +85,8 @@ pub(crate) async fn unfreeze(
 ) -> Outcome {
     let name = &arguments.name;
     end(session, name, console).await?;
-    if console.is_json() {
-        console.object(&json!({ "name": name, "frozen": false, "active": false }))?;
-    } else {
-        console.info(&format!("{name}: no longer frozen"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "frozen": false, "active": false });
+    console.done(&object, &format!("{name}: no longer frozen"))
 }
 
 /// Ends the freeze of a name.
@@ -100,11 +102,6 @@ pub(crate) async fn end(
         OperationReply::NothingThere => Err(not_frozen(name)),
         _ => Ok(()),
     }
-}
-
-/// Reports that there is no freeze to end.
-pub(crate) fn without_store(arguments: &UnfreezeArgs) -> Failure {
-    not_frozen(&arguments.name)
 }
 
 fn not_frozen(name: &LockName) -> Failure {

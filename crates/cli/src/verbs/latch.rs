@@ -7,14 +7,14 @@ use holdline::{Latch, LockError};
 use holdline_core::LockName;
 use serde_json::json;
 
-use super::common;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
+use crate::verb::{StoreUse, Verb};
 
-/// The arguments of `latch`.
+/// Set the count-down latch NAME, count it down, wait for zero, or show its count
 #[derive(Debug, Args)]
 #[command(
     after_help = "Without a flag it prints the count. A latch that was never set is open: set it \
@@ -35,15 +35,17 @@ pub(crate) struct LatchArgs {
     #[arg(value_parser = duration::positive, default_missing_value = "8784h")]
     wait: Option<Duration>,
     /// The name of the latch
-    #[arg(value_parser = common::name)]
     name: LockName,
 }
 
-impl LatchArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
+/// Describes `latch`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("latch", |arguments: LatchArgs, invocation| {
+        let progress = arguments.wait.map(|_| &invocation.console);
+        let options =
+            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
+        invocation.on_session(&arguments, options, &StoreUse::Makes, run)
+    })
 }
 
 fn count(text: &str) -> Result<u64, String> {
@@ -89,10 +91,6 @@ async fn wait_for(latch: &Latch, wait: Duration, console: &Console) -> Outcome {
 }
 
 fn show(latch: &Latch, count: u64, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&json!({ "name": latch.name(), "count": count }))?;
-    } else {
-        console.data(&format!("{count}\n"))?;
-    }
+    console.print(&json!({ "name": latch.name(), "count": count }), &format!("{count}\n"))?;
     Ok(Exit::Success)
 }

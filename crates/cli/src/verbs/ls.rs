@@ -9,18 +9,24 @@ use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
 use crate::table::{Align, Table};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// How many names one request lists.
 const PAGE: usize = 500;
 
-/// What `ls` takes.
+/// List the names that are held or waited for
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline ls deploy/")]
 pub(crate) struct LsArgs {
     /// Only names that begin with this text
     #[arg(default_value = "", hide_default_value = true)]
     prefix: String,
+}
+
+/// Describes `ls`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("ls", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 /// Lists the names page by page, so that a long list is printed as it arrives.

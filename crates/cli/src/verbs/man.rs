@@ -10,6 +10,7 @@ use super::completions;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::verb::Verb;
 
 /// Where shells look for completions, below a directory such as `~/.local/share`.
 const COMPLETIONS: [(Shell, &str); 3] = [
@@ -18,7 +19,7 @@ const COMPLETIONS: [(Shell, &str); 3] = [
     (Shell::Fish, "fish/vendor_completions.d/holdline.fish"),
 ];
 
-/// What `man` takes.
+/// Print the manual page
 #[derive(Debug, Args)]
 #[command(
     after_help = "Example:\n  holdline man | man -l -\n  holdline man run > holdline-run.1\n  \
@@ -31,6 +32,13 @@ pub(crate) struct ManArgs {
     /// them if DIR is ~/.local/share or /usr/local/share
     #[arg(long, value_name = "DIR", conflicts_with = "verb", value_hint = ValueHint::DirPath)]
     all: Option<PathBuf>,
+}
+
+/// Describes `man`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("man", |arguments: ManArgs, invocation| {
+        run(&arguments, (invocation.command)(), &invocation.console)
+    })
 }
 
 /// Prints the manual page.

@@ -1,4 +1,5 @@
-//! One file for each verb: its arguments, what it does, what it prints.
+//! One file for each verb: its arguments, what it needs, what it does, what it prints. The list of
+//! all verbs is [`all`].
 
 pub(crate) mod acquire;
 pub(crate) mod audit;
@@ -30,3 +31,41 @@ pub(crate) mod wait;
 pub(crate) mod waiting;
 pub(crate) mod watch;
 pub(crate) mod who;
+
+use crate::verb::Verb;
+
+/// All verbs, in the order of the help.
+pub(crate) fn all() -> Vec<Verb> {
+    Vec::from([
+        run::verb(),
+        run::elect::verb(),
+        acquire::verb(),
+        renew::verb(),
+        release::verb(),
+        check::verb(),
+        who::verb(),
+        ls::verb(),
+        watch::verb(),
+        #[cfg(feature = "top")]
+        top::verb(),
+        wait::verb(),
+        latch::verb(),
+        revoke::verb(),
+        freeze::freeze_verb(),
+        freeze::unfreeze_verb(),
+        audit::verb(),
+        explain::verb(),
+        doctor::verb(),
+        demo::verb(),
+        fence::verb(),
+        #[cfg(feature = "torture")]
+        torture::verb(),
+        #[cfg(feature = "server")]
+        serve::verb(),
+        #[cfg(feature = "mcp")]
+        mcp::verb(),
+        quorum::verb(),
+        completions::verb(),
+        man::verb(),
+    ])
+}

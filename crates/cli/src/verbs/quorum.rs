@@ -8,8 +8,9 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::failure::Outcome;
+use crate::verb::{AtStake, EngineChoice, Verb};
 
-/// What `quorum` takes.
+/// Set up, inspect or repair a quorum of Redis servers (redlock://)
 #[derive(Debug, Args)]
 #[command(after_help = "The URL names all servers of the set: redlock://one,two,three.\n\nExit \
     codes: 0 locks are granted, or init has made a set that waits; 69 they are not, 77 refused, 78 \
@@ -19,6 +20,11 @@ use crate::failure::Outcome;
 pub(crate) struct QuorumArgs {
     #[command(subcommand)]
     verb: QuorumVerb,
+}
+
+/// Describes `quorum`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("quorum", EngineChoice::Used, AtStake::Names, run)
 }
 
 #[derive(Debug, Subcommand)]
@@ -61,15 +67,14 @@ struct ReplaceArgs {
 struct InitArgs {
     /// The longest lease of the set, and how long a server that has lost its memory gives no vote
     /// [default: that of the URL (max_lease_duration_ms), or 60s; at most 10m]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     max_lease: Option<Duration>,
 }
 
 /// Carries out a verb on the set.
-pub(crate) async fn run(arguments: &QuorumArgs, address: &Address, console: &Console) -> Outcome {
+async fn run(arguments: &QuorumArgs, address: Address, console: &Console) -> Outcome {
     #[cfg(feature = "redis")]
-    return set::run(&arguments.verb, address, console).await;
+    return set::run(&arguments.verb, &address, console).await;
     #[cfg(not(feature = "redis"))]
     {
         let _ = (&arguments.verb, address, console);
@@ -118,14 +123,10 @@ mod set {
             QuorumVerb::Rejoin(confirm) => rejoin(&admin, confirm, &record).await?,
         };
         let url = holdline::redact_url(&address.url);
-        if console.is_json() {
-            let mut object = serde_json::to_value(&status).map_err(Failure::internal)?;
-            object["url"] = url.into();
-            object["works"] = status.works().into();
-            console.object(&object)?;
-        } else {
-            console.data(&text(&url, &status, console))?;
-        }
+        let mut object = serde_json::to_value(&status).map_err(Failure::internal)?;
+        object["url"] = url.as_str().into();
+        object["works"] = status.works().into();
+        console.print(&object, &text(&url, &status, console))?;
         if matches!(verb, QuorumVerb::Init(_)) && waits(&status) {
             console.info(WAITS_NOTE);
             return Ok(Exit::Success);

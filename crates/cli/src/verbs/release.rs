@@ -10,17 +10,22 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
-/// What `release` takes.
+/// Release a lease of `acquire`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline release deploy --lease-id \"$lease_id\"")]
 pub(crate) struct ReleaseArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
+}
+
+/// Describes `release`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("release", StoreUse::Changes(without_store), run)
 }
 
 /// Releases the lease.
@@ -29,14 +34,8 @@ pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Co
     let lease_id = arguments.lease_id.of_acquire("releases")?;
     match session.release_by_id(name, lease_id).await.map_err(unconfirmed)? {
         ReleaseOutcome::Released { held_for, .. } => {
-            if console.is_json() {
-                console.object(&json!({
-                    "name": name,
-                    "held_ms": millis(held_for),
-                    "confirmed": true,
-                }))?;
-            }
-            Ok(Exit::Success)
+            let held_ms = millis(held_for);
+            console.only_object(&json!({ "name": name, "held_ms": held_ms, "confirmed": true }))
         }
         ReleaseOutcome::Lost { reason } => {
             Err(Failure::lost(format_args!("{name}: not held by this lease: {reason}")))
@@ -57,7 +56,7 @@ fn unconfirmed(error: LockError) -> Failure {
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &ReleaseArgs) -> Outcome {
+fn without_store(arguments: &ReleaseArgs, _: &Console) -> Outcome {
     arguments.lease_id.of_acquire("releases")?;
-    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
+    Err(common::not_held(&arguments.name))
 }

@@ -12,22 +12,26 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 use crate::view::unix_millis;
 
-/// What `renew` takes.
+/// Renew a lease of `acquire`
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline renew deploy --lease-id \"$lease_id\" --lease 10m")]
 pub(crate) struct RenewArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     lease_id: LeaseIdArgs,
     /// How long the lease lasts from now; a renewal never shortens it [default: the duration that
     /// `acquire` requested]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
+}
+
+/// Describes `renew`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("renew", StoreUse::Changes(without_store), run)
 }
 
 /// Renews the lease.
@@ -40,11 +44,8 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
     };
     let left = session.client().leases().renew_by_id(name, lease_id, lease).await?;
     let valid_until_ms = unix_millis(left);
-    if console.is_json() {
-        console.object(&json!({ "name": name, "valid_until_ms": valid_until_ms }))?;
-    } else {
-        console.data(&format!("valid_until_ms={valid_until_ms}\n"))?;
-    }
+    let object = json!({ "name": name, "valid_until_ms": valid_until_ms });
+    console.print(&object, &format!("valid_until_ms={valid_until_ms}\n"))?;
     Ok(Exit::Success)
 }
 
@@ -72,7 +73,7 @@ async fn own_length(
 }
 
 /// Reports that no lease is held, because there is no store.
-pub(crate) fn without_store(arguments: &RenewArgs) -> Outcome {
+fn without_store(arguments: &RenewArgs, _: &Console) -> Outcome {
     arguments.lease_id.of_acquire("renews")?;
-    Err(Failure::lost(format_args!("{}: not held by this lease", arguments.name)))
+    Err(common::not_held(&arguments.name))
 }

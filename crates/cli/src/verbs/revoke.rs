@@ -16,21 +16,20 @@ use rustix::process::{Pid, Signal, getpid, kill_process, kill_process_group};
 use serde_json::json;
 use tokio::time::Instant;
 
-use super::{common, fence};
 use crate::console::{Console, Messages};
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 
 /// The pause between two checks whether the name is released.
 const POLL_PAUSE: Duration = Duration::from_millis(50);
 /// How long a process may take to be gone after KILL.
 const KILL_LIMIT: Duration = Duration::from_secs(2);
 
-/// What `revoke` takes.
+/// Take NAME away from its holder
 #[derive(Debug, Args)]
 #[command(
     after_help = "`holdline who NAME` shows the token of the grant. Without --now the holder \
@@ -40,7 +39,6 @@ const KILL_LIMIT: Duration = Duration::from_secs(2);
 )]
 pub(crate) struct RevokeArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     #[command(flatten)]
     grant: Grant,
@@ -56,12 +54,17 @@ pub(crate) struct RevokeArgs {
     grace: Duration,
 }
 
+/// Describes `revoke`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("revoke", StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
+}
+
 /// Which grant is meant, or which waiter: one of them.
 #[derive(Debug, Args)]
 #[group(required = true, multiple = false)]
 struct Grant {
     /// Only the grant with this token: a later holder is not affected
-    #[arg(long, value_name = "N", value_parser = fence::token)]
+    #[arg(long, value_name = "N")]
     if_fencing_token: Option<FencingToken>,
     /// Only this holder, by the id that `who` shows, or UUID:THREAD of a Redisson client: for
     /// grants without a token, with `dialect=redisson` only
@@ -114,12 +117,8 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
             unless.unwrap_or_default()
         ));
     }
-    if console.is_json() {
-        console.object(&json!({ "name": name, "fencing_token": token, "revoked": true }))?;
-    } else {
-        console.info(&format!("{name}: revoked"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "fencing_token": token, "revoked": true });
+    console.done(&object, &format!("{name}: revoked"))
 }
 
 /// Removes a waiter from the queue.
@@ -138,12 +137,8 @@ async fn remove(
         ))
         .fix(format_args!("see who waits for it: holdline who {name}")));
     }
-    if console.is_json() {
-        console.object(&json!({ "name": name, "waiter": waiter, "removed": true }))?;
-    } else {
-        console.info(&format!("{name}: the waiter {waiter} is removed"));
-    }
-    Ok(Exit::Success)
+    let object = json!({ "name": name, "waiter": waiter, "removed": true });
+    console.done(&object, &format!("{name}: the waiter {waiter} is removed"))
 }
 
 /// Reports that there is no such grant.

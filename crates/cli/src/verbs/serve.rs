@@ -24,13 +24,14 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
 use crate::session::{of_url, url_failure};
+use crate::verb::{EngineChoice, Invocation, Verb};
 
 /// The largest configuration file that is read.
 const LARGEST: u64 = 1024 * 1024;
 /// How often the configuration file is compared with what was read.
 const LOOK: Duration = Duration::from_secs(2);
 
-/// The arguments of `serve`.
+/// Serve the locks of the engine over HTTP
 #[derive(Debug, Args)]
 #[command(after_help = "The table [server] of the file of --config has tokens, TLS and limits; \
     SIGHUP reads it again. More stores have names: repeat --url as NAME=URL, or list them in \
@@ -51,16 +52,21 @@ pub(crate) struct ServeArgs {
     no_dashboard: bool,
 }
 
+/// Describes `serve`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("serve", |arguments: ServeArgs, invocation| {
+        let address = invocation.address(EngineChoice::DefaultOfSeveral, &invocation.console)?;
+        run(&arguments, invocation, &address)
+    })
+}
+
 /// Serves until SIGTERM or SIGINT.
-pub(crate) fn run(
-    arguments: &ServeArgs,
-    (urls, file): (&[String], Option<&Path>),
-    address: &Address,
-    console: &Console,
-) -> Outcome {
+fn run(arguments: &ServeArgs, invocation: &Invocation, address: &Address) -> Outcome {
+    let console = &invocation.console;
+    let file = invocation.global.config.as_deref();
     // First, so that a change from now on is noticed.
     let known = content(file);
-    let config = with_stores(config(arguments, file)?, urls)?;
+    let config = with_stores(config(arguments, file)?, &invocation.global.url)?;
     raise_file_limit();
     log_to_stderr(console);
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
@@ -127,7 +133,7 @@ async fn open(url: &str, console: &Console) -> Result<Arc<dyn Engine>, Failure> 
 }
 
 fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Failure> {
-    let config = match file {
+    let mut config = match file {
         Some(file) => {
             let wrong = |error: &dyn std::fmt::Display| {
                 Failure::config(format_args!("{}: {error}", Escaped(&file.to_string_lossy())))
@@ -147,14 +153,12 @@ fn config(arguments: &ServeArgs, file: Option<&Path>) -> Result<ServerConfig, Fa
         }
         None => ServerConfig::default(),
     };
-    let config = match arguments.listen {
-        Some(listen) => config.with_listen(listen),
-        None => config,
-    };
-    let config = match &arguments.socket {
-        Some(path) => config.with_socket(path),
-        None => config,
-    };
+    if let Some(listen) = arguments.listen {
+        config = config.with_listen(listen);
+    }
+    if let Some(path) = &arguments.socket {
+        config = config.with_socket(path);
+    }
     config.validate().map_err(Failure::config)?;
     Ok(config)
 }

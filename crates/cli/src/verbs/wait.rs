@@ -6,14 +6,13 @@ use clap::Args;
 use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Snapshot};
 use tokio::time::Instant;
 
-use super::common;
 use crate::console::Console;
 use crate::duration;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
 use crate::outer_locks::OuterLocks;
-use crate::session::Session;
+use crate::session::{Session, SessionOptions};
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
 /// The shortest and the longest pause between two requests.
@@ -22,7 +21,7 @@ const POLL_PAUSE: (Duration, Duration) = (Duration::from_millis(50), Duration::f
 /// How long the last request may take when the wait is over.
 const LAST_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 
-/// What `wait` takes.
+/// Wait until NAME is free, without taking it
 #[derive(Debug, Args)]
 #[command(
     after_help = "The name may be taken again before the next command runs: to do something \
@@ -30,19 +29,20 @@ const LAST_ANSWER_LIMIT: Duration = Duration::from_millis(500);
 )]
 pub(crate) struct WaitVerbArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// Wait at most this long, such as 500ms, 30s, 5m or 2h [default: for ever]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::positive)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::positive)]
     wait: Option<Duration>,
 }
 
-impl WaitVerbArgs {
-    /// How long it may wait.
-    pub(crate) fn wait(&self) -> Option<Duration> {
-        self.wait
-    }
+/// Describes `wait`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("wait", |arguments: WaitVerbArgs, invocation| {
+        let progress = Some(&invocation.console);
+        let options =
+            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
+        invocation.on_session(&arguments, options, &StoreUse::Reads(without_store), run)
+    })
 }
 
 /// Inspects the name until nobody holds it.
@@ -100,10 +100,7 @@ pub(crate) fn without_store(arguments: &WaitVerbArgs, console: &Console) -> Outc
 }
 
 fn free(snapshot: &Snapshot, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&view::object(snapshot))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&view::object(snapshot))
 }
 
 fn reason(snapshot: &Snapshot) -> String {

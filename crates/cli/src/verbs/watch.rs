@@ -17,12 +17,13 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{NoStore, Session};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view;
 
-/// How often to check whether the reader has gone, and whether there is a store by now.
+/// How often to check whether the reader has gone.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What `watch` takes.
+/// Print what changes: grants, ends, waits, freezes
 #[derive(Debug, Args)]
 #[command(
     after_help = "It lists the store in rounds and prints what differs, until it is ended. A \
@@ -38,20 +39,17 @@ pub(crate) struct WatchArgs {
     renewals: bool,
 }
 
+/// Describes `watch`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("watch", EngineChoice::Used, AtStake::Names, run)
+}
+
 /// Prints changes until the reader of stdout has gone.
 pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Console) -> Outcome {
     let (pattern, options) = arguments.rounds.checked()?;
-    let mut said = false;
-    // A store that is not there yet is not made: a misspelt directory would look like a good one.
-    while let Some(no_store) = NoStore::at(&address)? {
-        if !std::mem::replace(&mut said, true) {
-            console.info(&no_store.to_string());
-        }
-        tokio::time::sleep(PAUSE).await;
-        if console.reader_is_gone() {
-            return Ok(Exit::Success);
-        }
-    }
+    let made = NoStore::until_made(&address, console);
+    let Some(made) = unless_gone(made, console).await else { return Ok(Exit::Success) };
+    made?;
     let mut printer =
         Printer { renewals: arguments.renewals, console, down_since: None, coverage: None };
     let mut unprinted = Ok(());

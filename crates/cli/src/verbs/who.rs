@@ -3,20 +3,24 @@
 use clap::Args;
 use holdline_core::{LockName, Snapshot};
 
-use super::common;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::session::Session;
+use crate::verb::{StoreUse, Verb};
 use crate::view;
 
-/// What `who` takes.
+/// Show who holds NAME and who waits for it: exit 0 if held, 1 if free
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline who nightly-backup && echo busy")]
 pub(crate) struct WhoArgs {
     /// The lock name
-    #[arg(value_parser = common::name)]
     name: LockName,
+}
+
+/// Describes `who`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_session("who", StoreUse::Reads(without_store), run)
 }
 
 /// Shows the holders and the queue of the name.
@@ -30,10 +34,6 @@ pub(crate) fn without_store(arguments: &WhoArgs, console: &Console) -> Outcome {
 }
 
 fn show(snapshot: &Snapshot, console: &Console) -> Outcome {
-    if console.is_json() {
-        console.object(&view::object(snapshot))?;
-    } else {
-        console.data(&view::text(snapshot, console))?;
-    }
+    console.print(&view::object(snapshot), &view::text(snapshot, console))?;
     Ok(if snapshot.is_held() { Exit::Success } else { Exit::Negative })
 }

@@ -4,7 +4,6 @@
 //! `holdline-conformance-worker URL`. It ends when its stdin does.
 
 use std::collections::HashMap;
-use std::io::{BufRead, Write};
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -13,21 +12,13 @@ use std::time::Duration;
 use holdline::fence::{FenceError, Fenced, FencedFile, Proof};
 use holdline::{Client, ClientOptions, Guard, Keep, LockError, LockOptions};
 use holdline_conformance::orders::{Order, WorkerMessage};
+use holdline_conformance::pipes::{self, send};
 use holdline_conformance::recorder::Recorder;
 use holdline_core::{FencingToken, LockName, Mode};
 use tokio::sync::{Mutex, mpsc};
 use tokio::task::AbortHandle;
 
 type Failure = Box<dyn std::error::Error + Send + Sync>;
-
-/// Sends one message. If the suite has gone, there is nothing left to do.
-fn send(messages: &WorkerMessage) {
-    let Ok(line) = serde_json::to_string(messages) else { return };
-    let mut out = std::io::stdout().lock();
-    if writeln!(out, "{line}").and_then(|()| out.flush()).is_err() {
-        std::process::exit(1);
-    }
-}
 
 #[derive(Clone)]
 struct Worker {
@@ -60,9 +51,7 @@ async fn main() -> ExitCode {
 fn orders() -> mpsc::Receiver<Order> {
     let (sender, receiver) = mpsc::channel(16);
     std::thread::spawn(move || {
-        for line in std::io::stdin().lock().lines() {
-            let order =
-                line.map_err(Failure::from).and_then(|line| Ok(serde_json::from_str(&line)?));
+        for order in pipes::orders() {
             match order {
                 Ok(order) => {
                     if sender.blocking_send(order).is_err() {

@@ -5,13 +5,16 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::routing::get;
 use holdline::watch::NamePattern;
+use holdline_core::name::MAX_NAME_BYTES;
 use holdline_core::{AuditEntry, AuditId, AuditOutcome, AuditPage, AuditRecord, AuditRequest};
+use holdline_server::Kind;
 use maud::{Markup, html};
 
 use crate::fault::Fault;
-use crate::layout::{Page, Section};
+use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::text::{cell, moment, or_dash, query};
+use crate::table::{Column, Figures, Head, table};
+use crate::text::{cell, figure, moment, or_dash, query};
 
 pub(crate) const SECTION: Section = Section { title: "Audit", path: "/audit", routes };
 
@@ -40,7 +43,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let request = AuditRequest { since_ms: 0, before, limit: ROWS };
     let records = match viewer.site.store.audit(&viewer.identity, &request, wanted).await {
         Ok(page) => Some(page),
-        Err(problem) if problem.kind() == "unsupported" => None,
+        Err(problem) if problem.kind() == Kind::Unsupported => None,
         Err(problem) => return Err(problem.into()),
     };
     let main = html! {
@@ -53,10 +56,13 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                     "not recorded."
                 }
                 form.filter method="get" action=(viewer.link("/audit")) {
-                    label { "Name" input type="search" name="q" value=(text) maxlength="512"; }
+                    label {
+                        "Name"
+                        input type="search" name="q" value=(text) maxlength=(MAX_NAME_BYTES);
+                    }
                     button { "Filter" }
                 }
-                div #audit data-live="" { (table(&viewer, page, &text)) }
+                div #audit data-live="" { (table_of(&viewer, page, &text)) }
             }
             None => p {
                 "This store keeps no audit trail. The records of this server go to the file of its "
@@ -67,26 +73,22 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     Ok(Page { viewer, section: SECTION.path, title: "Audit".to_owned(), main })
 }
 
-fn table(viewer: &Viewer, page: &AuditPage, text: &str) -> Markup {
+const RECORDS: [Head; 8] = [
+    Column("Time"),
+    Column("Who"),
+    Column("From"),
+    Column("Action"),
+    Column("Name"),
+    Figures("Token"),
+    Column("Reason"),
+    Column("Outcome"),
+];
+
+fn table_of(viewer: &Viewer, page: &AuditPage, text: &str) -> Markup {
+    let rows = html! { @for entry in &page.entries { (row(viewer, entry)) } };
     html! {
         @if page.entries.is_empty() { p { "There are no records." } } @else {
-            div #audit-records.scroll tabindex="0" role="region" aria-label="Records" {
-                table {
-                    thead {
-                        tr {
-                            th scope="col" { "Time" }
-                            th scope="col" { "Who" }
-                            th scope="col" { "From" }
-                            th scope="col" { "Action" }
-                            th scope="col" { "Name" }
-                            th.number scope="col" { "Token" }
-                            th scope="col" { "Reason" }
-                            th scope="col" { "Outcome" }
-                        }
-                    }
-                    tbody { @for entry in &page.entries { (row(viewer, entry)) } }
-                }
-            }
+            (table("audit-records", "Records", &RECORDS, &rows))
         }
         @if let Some(before) = page.before {
             @let older = query(&[("q", text), ("before", &before.to_string())]);
@@ -113,11 +115,10 @@ fn row(viewer: &Viewer, AuditEntry { id, record }: &AuditEntry) -> Markup {
             td { (cell(action)) }
             td {
                 @if let Some(name) = name {
-                    @let link = viewer.link("/lock") + &query(&[("name", name.as_str())]);
-                    a.name href=(link) { (cell(name.as_str())) }
+                    (lock_link(viewer, name.as_str()))
                 } @else { span.muted { "the store" } }
             }
-            td.number { @if let Some(token) = fencing_token { (token) } @else { "–" } }
+            td.number { (figure(fencing_token.as_ref())) }
             td.prose { (or_dash(reason)) }
             td {
                 span class=(class) { (outcome.word().replace('_', " ")) }

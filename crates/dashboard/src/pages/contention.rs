@@ -11,9 +11,10 @@ use maud::{Markup, html};
 use crate::chart;
 use crate::fault::Fault;
 use crate::history::Blame;
-use crate::layout::{Page, Section};
+use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::text::{cell, query, short};
+use crate::table::{Bars, Column, Figures, Head, table};
+use crate::text::{cell, short};
 
 pub(crate) const SECTION: Section = Section { title: "Contention", path: "/contention", routes };
 
@@ -59,58 +60,40 @@ async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     Ok(Page { viewer, section: SECTION.path, title: "Contention".to_owned(), main })
 }
 
+const BY_NAME: [Head; 4] = [Column("Name"), Figures("Waiting time"), Bars, Figures("Most at once")];
+
+const BY_HOLDER: [Head; 3] = [Column("Holder"), Figures("Waiting time"), Bars];
+
 fn by_name(viewer: &Viewer, names: &[(&LockName, &Blame)]) -> Markup {
     let most = names.first().map_or(1.0, |(_, blame)| blame.seconds.max(0.001));
-    html! {
-        h2 #by-name { "By name" }
-        div #contention-names.scroll tabindex="0" role="region" aria-label="Waiting by name" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Name" }
-                        th.number scope="col" { "Waiting time" }
-                        td {}
-                        th.number scope="col" { "Most at once" }
-                    }
-                }
-                tbody {
-                    @for (name, blame) in names.iter().take(ROWS) {
-                        @let href = viewer.link("/lock") + &query(&[("name", name.as_str())]);
-                        tr {
-                            th scope="row" { a.name href=(href) { (cell(name.as_str())) } }
-                            (waiting(blame.seconds, most))
-                            td.number { (blame.peak) }
-                        }
-                    }
-                }
+    let rows = html! {
+        @for (name, blame) in names.iter().take(ROWS) {
+            tr {
+                th scope="row" { (lock_link(viewer, name.as_str())) }
+                (waiting(blame.seconds, most))
+                td.number { (blame.peak) }
             }
         }
+    };
+    html! {
+        h2 #by-name { "By name" }
+        (table("contention-names", "Waiting by name", &BY_NAME, &rows))
     }
 }
 
 fn by_holder(holders: &[(&str, f64)]) -> Markup {
     let most = holders.first().map_or(1.0, |(_, seconds)| seconds.max(0.001));
-    html! {
-        h2 #by-holder { "By holder" }
-        div #contention-holders.scroll tabindex="0" role="region" aria-label="Waiting by holder" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Holder" }
-                        th.number scope="col" { "Waiting time" }
-                        td {}
-                    }
-                }
-                tbody {
-                    @for (holder, seconds) in holders.iter().take(ROWS) {
-                        tr {
-                            th scope="row" { (cell(holder)) }
-                            (waiting(*seconds, most))
-                        }
-                    }
-                }
+    let rows = html! {
+        @for (holder, seconds) in holders.iter().take(ROWS) {
+            tr {
+                th scope="row" { (cell(holder)) }
+                (waiting(*seconds, most))
             }
         }
+    };
+    html! {
+        h2 #by-holder { "By holder" }
+        (table("contention-holders", "Waiting by holder", &BY_HOLDER, &rows))
     }
 }
 

@@ -5,11 +5,11 @@ use std::time::{Duration, SystemTime};
 use axum::Router;
 use axum::response::{IntoResponse, Redirect, Response};
 use axum::routing::{get, post};
-use holdline_core::operation::MAX_REMOVAL_REASON_BYTES;
+use holdline_core::operation::{MAX_REASON_BYTES, MAX_REMOVAL_REASON_BYTES};
 use holdline_core::{
-    FencingToken, GrantState, HolderView, LockName, ShortLeaseId, ShortLeaseIdError, Snapshot,
+    FencingToken, GrantState, HolderView, LockName, Operation, OperationReply, Snapshot,
 };
-use maud::{Markup, html};
+use maud::{Markup, Render, html};
 
 use crate::chart::{self, Track};
 use crate::fault::Fault;
@@ -17,12 +17,11 @@ use crate::fields::Fields;
 use crate::history::{History, Hold, Row, What, who};
 use crate::layout::Page;
 use crate::site::{Form, Query, Site, Viewer};
-use crate::text::{Text, cell, count, moment, or_dash, query, short};
+use crate::table::{Column, Figures, Head, table};
+use crate::text::{Text, cell, count, figure, moment, or_dash, query, short};
 
 /// How many holders, waiters and past holds a page has.
 const MOST: usize = 200;
-/// The longest reason, in bytes: that of the API.
-const MOST_REASON: usize = 512;
 /// The longest freeze, in minutes: a year.
 const MOST_MINUTES: u64 = 365 * 24 * 60;
 /// The section whose entry of the navigation is marked.
@@ -119,19 +118,19 @@ fn holders(lock: &Snapshot, row: Option<&Row>) -> Markup {
                         }
                     }
                 }
-                dt { "Token" } dd { @if let Some(token) = summary.token { (token) } @else { "–" } }
+                dt { "Token" } dd { (figure(summary.token)) }
                 dt { "Host" } dd { (or_dash(&fields.host)) }
-                dt { "Pid" } dd { @if let Some(pid) = fields.pid { (pid) } @else { "–" } }
+                dt { "Pid" } dd { (figure(fields.pid)) }
                 dt { "Program" } dd { (or_dash(&fields.program)) }
                 dt { "User" } dd { (or_dash(&fields.user)) }
                 dt { "Reason" } dd { (or_dash(&fields.reason)) }
-                dt { "Held for" } dd { (duration(summary.held_for)) }
+                dt { "Held for" } dd { (figure(summary.held_for.map(short))) }
                 dt { "Lease left" }
                 dd {
                     @if holder.live { "as long as its processes" }
-                    @else { (duration(summary.left)) }
+                    @else { (figure(summary.left.map(short))) }
                 }
-                dt { "Slack" } dd { (duration(slack(holder))) }
+                dt { "Slack" } dd { (figure(slack(holder).map(short))) }
                 @for (label, value) in &fields.labels {
                     dt { (cell(label)) } dd { (Text(value)) }
                 }
@@ -141,15 +140,34 @@ fn holders(lock: &Snapshot, row: Option<&Row>) -> Markup {
     }
 }
 
-fn duration(duration: Option<Duration>) -> Markup {
-    html! { @if let Some(duration) = duration { (short(duration)) } @else { "–" } }
-}
+const QUEUE: [Head; 6] = [
+    Figures("Position"),
+    Column("Program"),
+    Column("Host"),
+    Column("Mode"),
+    Figures("Waited"),
+    Figures("Likely wait"),
+];
 
 fn queue(lock: &Snapshot, holds: &[&Hold]) -> Markup {
     if lock.queue_length == 0 {
         return html! {};
     }
     let typical = median(holds);
+    let rows = html! {
+        @for (index, waiter) in lock.queue.iter().take(MOST).enumerate() {
+            @let fields = waiter.metadata.fields();
+            @let position = u32::try_from(index + 1).unwrap_or(u32::MAX);
+            tr {
+                td.number { (position) " of " (lock.queue_length) }
+                td { (or_dash(&fields.program)) }
+                td { (or_dash(&fields.host)) }
+                td { (waiter.mode) }
+                td.number { (figure(waiter.waited.map(short))) }
+                td.number { (figure(typical.map(|t| short(t.saturating_mul(position))))) }
+            }
+        }
+    };
     html! {
         h2 { "Queue" }
         p.muted {
@@ -161,34 +179,7 @@ fn queue(lock: &Snapshot, holds: &[&Hold]) -> Markup {
                 None => "No hold was seen to end yet, so the likely wait is not known.",
             }
         }
-        div #lock-queue.scroll tabindex="0" role="region" aria-label="Queue" {
-            table {
-                thead {
-                    tr {
-                        th.number scope="col" { "Position" }
-                        th scope="col" { "Program" }
-                        th scope="col" { "Host" }
-                        th scope="col" { "Mode" }
-                        th.number scope="col" { "Waited" }
-                        th.number scope="col" { "Likely wait" }
-                    }
-                }
-                tbody {
-                    @for (index, waiter) in lock.queue.iter().take(MOST).enumerate() {
-                        @let fields = waiter.metadata.fields();
-                        @let position = u32::try_from(index + 1).unwrap_or(u32::MAX);
-                        tr {
-                            td.number { (position) " of " (lock.queue_length) }
-                            td { (or_dash(&fields.program)) }
-                            td { (or_dash(&fields.host)) }
-                            td { (waiter.mode) }
-                            td.number { (duration(waiter.waited)) }
-                            td.number { (duration(typical.map(|t| t.saturating_mul(position)))) }
-                        }
-                    }
-                }
-            }
-        }
+        (table("lock-queue", "Queue", &QUEUE, &rows))
     }
 }
 
@@ -240,77 +231,73 @@ fn reason_field(longest: usize) -> Markup {
     }
 }
 
-fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> Markup {
+/// A form behind its title: what an operator may do, what it does, and its button.
+fn action(viewer: &Viewer, name: &str, path: &str, title: impl Render, fields: &Markup) -> Markup {
     html! {
         details {
-            summary { "Revoke token " (token) " of " (Text(who)) }
-            form.stack method="post" action=(viewer.link("/lock/revoke")) {
+            summary { (title) }
+            form.stack method="post" action=(viewer.link(path)) {
                 (viewer.form_token())
                 input type="hidden" name="name" value=(name);
-                input type="hidden" name="token" value=(token);
-                p {
-                    "The holder is notified, and its lease is not renewed. If another "
-                    "token holds the name by now, nothing is changed."
-                }
-                (reason_field(MOST_REASON))
-                label.check {
-                    input type="checkbox" name="force" value="yes";
-                    span {
-                        "Free the name at once. Two holders may then believe that they "
-                        "hold it: be sure that this one has stopped."
-                    }
-                }
-                div { button.danger { "Revoke" } }
+                (fields)
             }
         }
     }
+}
+
+fn revoke_form(viewer: &Viewer, name: &str, token: FencingToken, who: &str) -> Markup {
+    let title = html! { "Revoke token " (token) " of " (Text(who)) };
+    let fields = html! {
+        input type="hidden" name="token" value=(token);
+        p {
+            "The holder is notified, and its lease is not renewed. If another "
+            "token holds the name by now, nothing is changed."
+        }
+        (reason_field(MAX_REASON_BYTES))
+        label.check {
+            input type="checkbox" name="force" value="yes";
+            span {
+                "Free the name at once. Two holders may then believe that they "
+                "hold it: be sure that this one has stopped."
+            }
+        }
+        div { button.danger { "Revoke" } }
+    };
+    action(viewer, name, "/lock/revoke", title, &fields)
 }
 
 fn remove_form(viewer: &Viewer, lock: &Snapshot) -> Markup {
-    html! {
-        details {
-            summary { "Remove a waiter" }
-            form.stack method="post" action=(viewer.link("/lock/remove-waiter")) {
-                (viewer.form_token())
-                input type="hidden" name="name" value=(lock.name.as_str());
-                p { "Its request fails, and the others move up. Holders are not affected." }
-                label {
-                    "The waiter"
-                    select name="waiter" required {
-                        @for (index, waiter) in lock.queue.iter().take(MOST).enumerate() {
-                            @let fields = waiter.metadata.fields();
-                            option value=(waiter.lease_id) {
-                                (index + 1) ": " (or_dash(&fields.program)) " on "
-                                (or_dash(&fields.host)) " (" (waiter.lease_id) ")"
-                            }
-                        }
+    let fields = html! {
+        p { "Its request fails, and the others move up. Holders are not affected." }
+        label {
+            "The waiter"
+            select name="waiter" required {
+                @for (index, waiter) in lock.queue.iter().take(MOST).enumerate() {
+                    @let fields = waiter.metadata.fields();
+                    option value=(waiter.lease_id) {
+                        (index + 1) ": " (or_dash(&fields.program)) " on "
+                        (or_dash(&fields.host)) " (" (waiter.lease_id) ")"
                     }
                 }
-                (reason_field(MAX_REMOVAL_REASON_BYTES))
-                div { button.danger { "Remove" } }
             }
         }
-    }
+        (reason_field(MAX_REMOVAL_REASON_BYTES))
+        div { button.danger { "Remove" } }
+    };
+    action(viewer, lock.name.as_str(), "/lock/remove-waiter", "Remove a waiter", &fields)
 }
 
 fn freeze_form(viewer: &Viewer, name: &str) -> Markup {
-    html! {
-        details {
-            summary { "Freeze" }
-            form.stack method="post" action=(viewer.link("/lock/freeze")) {
-                (viewer.form_token())
-                input type="hidden" name="name" value=(name);
-                p { "Nobody gets the name meanwhile. A present holder is not disturbed." }
-                label {
-                    "For how many minutes from now"
-                    input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES)
-                        required;
-                }
-                (reason_field(MOST_REASON))
-                div { button.danger { "Freeze" } }
-            }
+    let fields = html! {
+        p { "Nobody gets the name meanwhile. A present holder is not disturbed." }
+        label {
+            "For how many minutes from now"
+            input type="number" name="minutes" value="60" min="1" max=(MOST_MINUTES) required;
         }
-    }
+        (reason_field(MAX_REASON_BYTES))
+        div { button.danger { "Freeze" } }
+    };
+    action(viewer, name, "/lock/freeze", "Freeze", &fields)
 }
 
 fn past(history: &History, lock: &Snapshot, holds: &[&Hold]) -> Markup {
@@ -356,44 +343,38 @@ fn past(history: &History, lock: &Snapshot, holds: &[&Hold]) -> Markup {
     }
 }
 
+const TOKENS: [Head; 9] = [
+    Figures("Token"),
+    Column("Holder"),
+    Figures("Pid"),
+    Column("User"),
+    Column("From"),
+    Figures("For"),
+    Figures("Slack"),
+    Column("End"),
+    Column("Reason"),
+];
+
 /// Lists the holds, with who held the lock and why.
 fn tokens(holds: &[&Hold], lock: &Snapshot, now: SystemTime) -> Markup {
-    html! {
-        div #lock-tokens.scroll tabindex="0" role="region" aria-label="Tokens" {
-            table {
-                thead {
-                    tr {
-                        th.number scope="col" { "Token" }
-                        th scope="col" { "Holder" }
-                        th.number scope="col" { "Pid" }
-                        th scope="col" { "User" }
-                        th scope="col" { "From" }
-                        th.number scope="col" { "For" }
-                        th.number scope="col" { "Slack" }
-                        th scope="col" { "End" }
-                        th scope="col" { "Reason" }
-                    }
-                }
-                tbody {
-                    @for hold in holds.iter().take(MOST) {
-                        @let fields = hold.holder.metadata.fields();
-                        tr {
-                            th.number scope="row" {
-                                @if let Some(token) = hold.holder.token { (token) } @else { "–" }
-                            }
-                            td { (Text(&who(&hold.holder))) }
-                            td.number { @if let Some(pid) = fields.pid { (pid) } @else { "–" } }
-                            td { (or_dash(&fields.user)) }
-                            td { (moment(hold.from)) }
-                            td.number { (short(hold.lasted(now))) }
-                            td.number { (duration(hold.slack)) }
-                            td class=[hold.is_lost().then_some("bad")] { (end(hold, lock)) }
-                            td.prose { (or_dash(&fields.reason)) }
-                        }
-                    }
-                }
+    let rows = html! {
+        @for hold in holds.iter().take(MOST) {
+            @let fields = hold.holder.metadata.fields();
+            tr {
+                th.number scope="row" { (figure(hold.holder.token)) }
+                td { (Text(&who(&hold.holder))) }
+                td.number { (figure(fields.pid)) }
+                td { (or_dash(&fields.user)) }
+                td { (moment(hold.from)) }
+                td.number { (short(hold.lasted(now))) }
+                td.number { (figure(hold.slack.map(short))) }
+                td class=[hold.is_lost().then_some("bad")] { (end(hold, lock)) }
+                td.prose { (or_dash(&fields.reason)) }
             }
         }
+    };
+    html! {
+        (table("lock-tokens", "Tokens", &TOKENS, &rows))
     }
 }
 
@@ -413,6 +394,9 @@ fn end(hold: &Hold, lock: &Snapshot) -> Markup {
     }
 }
 
+/// Where the values of an action come from.
+const FROM_FORM: &str = "send the form of the page of the lock";
+
 /// What a page says after an action, by the word in its URL.
 const DONE: [(&str, &str); 5] = [
     ("notified", "The holder is notified; the name is free when it stops or its lease ends."),
@@ -424,27 +408,25 @@ const DONE: [(&str, &str); 5] = [
 
 async fn revoke(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let name = fields.lock_name()?;
-    let token = fields.need("token")?;
-    let token: FencingToken = token.parse().map_err(|error: holdline_core::TokenError| {
-        Fault::invalid("token", error.to_string(), "send the form of the page of the lock")
-    })?;
-    let reason = reason(&mut fields, MOST_REASON)?;
+    let token = fields.parsed("token", FROM_FORM)?;
+    let reason = reason(&mut fields, MAX_REASON_BYTES)?;
     let now = fields.choice("force", &[("yes", true)])?.unwrap_or(false);
     fields.finish()?;
-    let left = viewer.site.store.revoke(&viewer.identity, &name, token, reason, now).await?;
-    Ok(done(&viewer, &name, if left.is_some() { "notified" } else { "revoked" }).await)
+    let revoke = Operation::Revoke { name: name.clone(), token, reason, now };
+    act(&viewer, &name, revoke, |reply| match reply {
+        OperationReply::Notified { .. } => "notified",
+        _ => "revoked",
+    })
+    .await
 }
 
 async fn remove_waiter(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let name = fields.lock_name()?;
-    let waiter = fields.need("waiter")?;
-    let waiter: ShortLeaseId = waiter.parse().map_err(|error: ShortLeaseIdError| {
-        Fault::invalid("waiter", error.to_string(), "send the form of the page of the lock")
-    })?;
+    let waiter = fields.parsed("waiter", FROM_FORM)?;
     let reason = reason(&mut fields, MAX_REMOVAL_REASON_BYTES)?;
     fields.finish()?;
-    viewer.site.store.remove_waiter(&viewer.identity, &name, waiter, reason).await?;
-    Ok(done(&viewer, &name, "removed").await)
+    let remove = Operation::RemoveWaiter { name: name.clone(), waiter, reason };
+    act(&viewer, &name, remove, |_| "removed").await
 }
 
 async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
@@ -452,18 +434,17 @@ async fn freeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let minutes = fields.number("minutes", 1..=MOST_MINUTES)?;
     let minutes = minutes
         .ok_or_else(|| Fault::invalid("minutes", "it is missing", "say for how many minutes"))?;
-    let reason = reason(&mut fields, MOST_REASON)?;
+    let reason = reason(&mut fields, MAX_REASON_BYTES)?;
     fields.finish()?;
     let duration = Duration::from_secs(minutes * 60);
-    viewer.site.store.freeze(&viewer.identity, &name, duration, reason).await?;
-    Ok(done(&viewer, &name, "frozen").await)
+    let freeze = Operation::Freeze { name: name.clone(), duration, reason };
+    act(&viewer, &name, freeze, |_| "frozen").await
 }
 
 async fn unfreeze(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let name = fields.lock_name()?;
     fields.finish()?;
-    viewer.site.store.unfreeze(&viewer.identity, &name).await?;
-    Ok(done(&viewer, &name, "unfrozen").await)
+    act(&viewer, &name, Operation::Unfreeze { name: name.clone() }, |_| "unfrozen").await
 }
 
 fn reason(fields: &mut Fields, longest: usize) -> Result<String, Fault> {
@@ -475,9 +456,16 @@ fn reason(fields: &mut Fields, longest: usize) -> Result<String, Fault> {
     Ok(reason)
 }
 
-/// Leads back to the page of the lock, so that a reload does not repeat the action.
-async fn done(viewer: &Viewer, name: &LockName, word: &str) -> Response {
+/// Carries a command out, and leads back to the page of the lock, so that a reload does not repeat
+/// it. `done` says which word of [`DONE`] fits the reply.
+async fn act(
+    viewer: &Viewer,
+    name: &LockName,
+    operation: Operation,
+    done: impl Fn(OperationReply) -> &'static str,
+) -> Result<Response, Fault> {
+    let reply = viewer.site.store.intervene(&viewer.identity, operation).await?;
     viewer.site.seen.look_again().await;
-    let to = viewer.link("/lock") + &query(&[("name", name.as_str()), ("done", word)]);
-    Redirect::to(&to).into_response()
+    let to = viewer.link("/lock") + &query(&[("name", name.as_str()), ("done", done(reply))]);
+    Ok(Redirect::to(&to).into_response())
 }

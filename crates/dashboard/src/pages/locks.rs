@@ -6,6 +6,7 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::get;
 use holdline_core::lease::DEFAULT_LEASE;
+use holdline_core::name::MAX_NAME_BYTES;
 use holdline_core::{FencingToken, GrantState, HolderFields, Mode};
 use maud::{Markup, html};
 
@@ -14,34 +15,79 @@ use crate::history::Row;
 use crate::layout::{Page, Section};
 use crate::pages::lock;
 use crate::site::{Query, Site, Viewer};
-use crate::text::{cell, count, moment, or_dash, query, short};
+use crate::text::{cell, count, figure, moment, or_dash, query, short};
 
 pub(crate) const SECTION: Section = Section { title: "Locks", path: "/locks", routes };
 
 /// How many rows a page has.
 const ROWS: usize = 100;
-/// The longest filter.
-const MOST_TEXT: usize = 512;
+/// The longest filter: a whole name.
+const MOST_TEXT: usize = MAX_NAME_BYTES;
 
-const STATES: [(&str, &str); 5] = [
-    ("all", "all"),
-    ("held", "held"),
-    ("waiting", "waited for"),
-    ("frozen", "frozen"),
-    ("revoked", "revoked"),
+/// Which names the table has.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum State {
+    All,
+    Held,
+    Waiting,
+    Frozen,
+    Revoked,
+}
+
+/// The states, by their words in the URL.
+const STATES: [(&str, State); 5] = [
+    ("all", State::All),
+    ("held", State::Held),
+    ("waiting", State::Waiting),
+    ("frozen", State::Frozen),
+    ("revoked", State::Revoked),
 ];
-/// The columns that sort, and the fields that a filter can name.
-const COLUMNS: [(&str, &str); 8] = [
-    ("name", "Name"),
-    ("program", "Program"),
-    ("host", "Host"),
-    ("user", "User"),
-    ("since", "Since"),
-    ("slack", "Slack"),
-    ("token", "Token"),
-    ("waiters", "Waiters"),
+
+/// A column that sorts, or that a filter can name.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Column {
+    Name,
+    Program,
+    Host,
+    User,
+    Reason,
+    Since,
+    Slack,
+    Token,
+    Waiters,
+}
+
+/// The columns that sort, by their words in the URL.
+const COLUMNS: [(&str, Column); 8] = [
+    ("name", Column::Name),
+    ("program", Column::Program),
+    ("host", Column::Host),
+    ("user", Column::User),
+    ("since", Column::Since),
+    ("slack", Column::Slack),
+    ("token", Column::Token),
+    ("waiters", Column::Waiters),
 ];
-const FILTERS: [&str; 5] = ["name", "program", "host", "user", "reason"];
+
+/// The columns that a filter can name.
+const FILTERS: [(&str, Column); 5] = [
+    ("name", Column::Name),
+    ("program", Column::Program),
+    ("host", Column::Host),
+    ("user", Column::User),
+    ("reason", Column::Reason),
+];
+
+/// Returns the word of a choice.
+fn word<T: PartialEq>(choices: &[(&'static str, T)], chosen: &T) -> &'static str {
+    choices.iter().find(|(_, choice)| choice == chosen).map_or("", |(word, _)| word)
+}
+
+/// A word that must occur, in one column or in any.
+struct Term {
+    column: Option<Column>,
+    word: String,
+}
 
 fn routes() -> Router<Site> {
     Router::new().route("/dashboard/locks", get(show)).merge(lock::routes())
@@ -50,20 +96,17 @@ fn routes() -> Router<Site> {
 /// What the URL asks for.
 struct Wanted {
     text: String,
-    state: &'static str,
-    sort: &'static str,
+    state: State,
+    sort: Column,
     descending: bool,
     page: usize,
 }
 
 async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
-    let words = |words: &[(&'static str, &str)]| -> Vec<(&'static str, &'static str)> {
-        words.iter().map(|(word, _)| (*word, *word)).collect()
-    };
     let wanted = Wanted {
         text: fields.take("q").unwrap_or_default(),
-        state: fields.choice("state", &words(&STATES))?.unwrap_or("all"),
-        sort: fields.choice("sort", &words(&COLUMNS))?.unwrap_or("name"),
+        state: fields.choice("state", &STATES)?.unwrap_or(State::All),
+        sort: fields.choice("sort", &COLUMNS)?.unwrap_or(Column::Name),
         descending: fields.choice("order", &[("up", false), ("down", true)])?.unwrap_or(false),
         page: fields.number("page", 1..=1_000_000)?.unwrap_or(1),
     };
@@ -75,7 +118,11 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let rows = view.rows.iter().filter(|row| viewer.identity.covers(row.lock.name.as_str()));
     let rows = rows.filter(|row| wanted.has(row, &terms));
     // To read the fields of a holder costs more than to compare them: once for each row.
-    let mut rows: Vec<_> = rows.map(|row| (text_of(wanted.sort, row), row)).collect();
+    let text = |row: &Row| {
+        let text = text_of(wanted.sort)?;
+        row.first().map(|(holder, _)| text(&holder.summary.metadata.fields()).to_owned())
+    };
+    let mut rows: Vec<_> = rows.map(|row| (text(row), row)).collect();
     rows.sort_by(|(text, row), (other_text, other)| {
         text.cmp(other_text).then_with(|| compare(wanted.sort, row, other))
     });
@@ -125,39 +172,46 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
 }
 
 /// Reads a filter: words that occur in any field, or `field:word`.
-fn terms(text: &str) -> Result<Vec<(Option<&str>, String)>, Fault> {
+fn terms(text: &str) -> Result<Vec<Term>, Fault> {
     if text.len() > MOST_TEXT {
         let detail = format!("it has {} bytes", text.len());
         return Err(Fault::invalid("q", detail, format!("use at most {MOST_TEXT} bytes")));
     }
-    let term = |term| match str::split_once(term, ':') {
-        Some((field, word)) if FILTERS.contains(&field) => (Some(field), word.to_lowercase()),
-        _ => (None, term.to_lowercase()),
+    let term = |term: &str| {
+        let named = term.split_once(':').and_then(|(name, word)| {
+            let (_, column) = FILTERS.iter().find(|(word, _)| *word == name)?;
+            Some(Term { column: Some(*column), word: word.to_lowercase() })
+        });
+        named.unwrap_or_else(|| Term { column: None, word: term.to_lowercase() })
     };
     Ok(text.split_whitespace().map(term).collect())
 }
 
 impl Wanted {
-    fn has(&self, row: &Row, terms: &[(Option<&str>, String)]) -> bool {
+    fn has(&self, row: &Row, terms: &[Term]) -> bool {
         let lock = &row.lock;
         let is_of_state = match self.state {
-            "held" => lock.holder_count > 0,
-            "waiting" => lock.queue_length > 0,
-            "frozen" => lock.freeze.is_some(),
-            "revoked" => lock.holders.iter().any(|h| matches!(h.state, GrantState::Revoked(_))),
-            _ => true,
+            State::All => true,
+            State::Held => lock.holder_count > 0,
+            State::Waiting => lock.queue_length > 0,
+            State::Frozen => lock.freeze.is_some(),
+            State::Revoked => {
+                lock.holders.iter().any(|h| matches!(h.state, GrantState::Revoked(_)))
+            }
         };
-        is_of_state && terms.iter().all(|(field, word)| occurs(row, *field, word))
+        is_of_state && terms.iter().all(|term| occurs(row, term))
     }
 
     fn url(&self, viewer: &Viewer, page: usize) -> String {
         self.sorted_url(viewer, page, self.sort, self.descending)
     }
 
-    fn sorted_url(&self, viewer: &Viewer, page: usize, sort: &str, down: bool) -> String {
+    fn sorted_url(&self, viewer: &Viewer, page: usize, sort: Column, down: bool) -> String {
         let page = if page == 1 { String::new() } else { page.to_string() };
-        let state = if self.state == "all" { "" } else { self.state };
-        let sort = if sort == "name" && !down { "" } else { sort };
+        let is_all = self.state == State::All;
+        let state = if is_all { "" } else { word(&STATES, &self.state) };
+        let is_usual = sort == Column::Name && !down;
+        let sort = if is_usual { "" } else { word(&COLUMNS, &sort) };
         let order = if down { "down" } else { "" };
         let parameters = [
             ("q", &*self.text),
@@ -170,44 +224,40 @@ impl Wanted {
     }
 }
 
-fn occurs(row: &Row, field: Option<&str>, word: &str) -> bool {
-    let contains = |text: &str| text.to_lowercase().contains(word);
-    let in_fields = |fields: &HolderFields| match field {
-        Some("program") => contains(&fields.program),
-        Some("host") => contains(&fields.host),
-        Some("user") => contains(&fields.user),
-        Some("reason") => contains(&fields.reason),
-        Some(_) => false,
-        None => {
-            let texts = [&fields.program, &fields.host, &fields.user, &fields.reason];
-            texts.into_iter().any(|text| contains(text))
-        }
+fn occurs(row: &Row, term: &Term) -> bool {
+    let contains = |text: &str| text.to_lowercase().contains(&term.word);
+    let is_in =
+        |fields: &HolderFields, column| text_of(column).is_some_and(|text| contains(text(fields)));
+    let in_fields = |fields: &HolderFields| match term.column {
+        Some(column) => is_in(fields, column),
+        None => FILTERS.iter().any(|(_, column)| is_in(fields, *column)),
     };
-    (field.is_none_or(|field| field == "name") && contains(row.lock.name.as_str()))
+    (term.column.is_none_or(|column| column == Column::Name) && contains(row.lock.name.as_str()))
         || row.lock.holders.iter().any(|holder| in_fields(&holder.summary.metadata.fields()))
 }
 
-/// Returns the text of a column of texts.
-fn text_of(sort: &str, row: &Row) -> Option<String> {
-    let of: fn(HolderFields) -> String = match sort {
-        "program" => |fields| fields.program,
-        "host" => |fields| fields.host,
-        "user" => |fields| fields.user,
-        _ => return None,
-    };
-    row.first().map(|(holder, _)| of(holder.summary.metadata.fields()))
+/// Returns how to read the text of a column; `None` if it has other values than the texts of a
+/// holder.
+fn text_of(column: Column) -> Option<fn(&HolderFields) -> &str> {
+    match column {
+        Column::Program => Some(|fields| &fields.program),
+        Column::Host => Some(|fields| &fields.host),
+        Column::User => Some(|fields| &fields.user),
+        Column::Reason => Some(|fields| &fields.reason),
+        _ => None,
+    }
 }
 
 /// Compares by a column of no texts, then by name.
-fn compare(sort: &str, one: &Row, other: &Row) -> Ordering {
+fn compare(sort: Column, one: &Row, other: &Row) -> Ordering {
     let held_for = |row: &Row| row.first().and_then(|(holder, _)| holder.summary.held_for);
     let slack = |row: &Row| row.first().and_then(|(_, slack)| slack);
     let token = |row: &Row| row.first().and_then(|(h, _)| h.summary.token).map(FencingToken::get);
     let by_column = match sort {
-        "since" => held_for(other).cmp(&held_for(one)),
-        "slack" => slack(one).cmp(&slack(other)),
-        "token" => token(one).cmp(&token(other)),
-        "waiters" => one.lock.queue_length.cmp(&other.lock.queue_length),
+        Column::Since => held_for(other).cmp(&held_for(one)),
+        Column::Slack => slack(one).cmp(&slack(other)),
+        Column::Token => token(one).cmp(&token(other)),
+        Column::Waiters => one.lock.queue_length.cmp(&other.lock.queue_length),
         _ => Ordering::Equal,
     };
     by_column.then_with(|| one.lock.name.cmp(&other.lock.name))
@@ -224,12 +274,14 @@ fn filter(viewer: &Viewer, wanted: &Wanted) -> Markup {
             label {
                 "State"
                 select name="state" {
-                    @for (word, label) in STATES {
-                        option value=(word) selected[word == wanted.state] { (label) }
+                    @for (word, state) in STATES {
+                        option value=(word) selected[state == wanted.state] {
+                            (if state == State::Waiting { "waited for" } else { word })
+                        }
                     }
                 }
             }
-            input type="hidden" name="sort" value=(wanted.sort);
+            input type="hidden" name="sort" value=(word(&COLUMNS, &wanted.sort));
             input type="hidden" name="order" value=(if wanted.descending { "down" } else { "up" });
             button { "Show" }
         }
@@ -237,32 +289,33 @@ fn filter(viewer: &Viewer, wanted: &Wanted) -> Markup {
 }
 
 fn heads(viewer: &Viewer, wanted: &Wanted) -> Markup {
-    let is_number = |column: &str| ["since", "slack", "token", "waiters"].contains(&column);
-    let head = |column: &str, label: &str| {
+    let is_number =
+        |column| matches!(column, Column::Since | Column::Slack | Column::Token | Column::Waiters);
+    let head = |column: Column, label: &str| {
         let is_sorted = wanted.sort == column;
         let sorted =
             is_sorted.then_some(if wanted.descending { "descending" } else { "ascending" });
         let url = wanted.sorted_url(viewer, 1, column, is_sorted && !wanted.descending);
         html! {
             th.number[is_number(column)] scope="col" aria-sort=[sorted] {
-                a id=(format!("sort-{column}")) href=(url) { (label) }
+                a id=(format!("sort-{}", word(&COLUMNS, &column))) href=(url) { (label) }
                 @if is_sorted { (if wanted.descending { " ↓" } else { " ↑" }) }
             }
         }
     };
     html! {
-        (head("name", "Name"))
+        (head(Column::Name, "Name"))
         th scope="col" { "Mode" }
-        (head("waiters", "Waiters"))
-        (head("program", "Program"))
+        (head(Column::Waiters, "Waiters"))
+        (head(Column::Program, "Program"))
         th scope="col" { "Reason" }
-        (head("host", "Host"))
+        (head(Column::Host, "Host"))
         th.number scope="col" { "Pid" }
-        (head("user", "User"))
-        (head("since", "Since"))
+        (head(Column::User, "User"))
+        (head(Column::Since, "Since"))
         th scope="col" { "Lease left" }
-        (head("slack", "Slack"))
-        (head("token", "Token"))
+        (head(Column::Slack, "Slack"))
+        (head(Column::Token, "Token"))
     }
 }
 
@@ -271,6 +324,7 @@ fn table_row(viewer: &Viewer, row: &Row, age: Duration) -> Markup {
     let name = lock.name.as_str();
     let first = row.first();
     let fields = first.map(|(holder, _)| holder.summary.metadata.fields()).unwrap_or_default();
+    let held_for = first.and_then(|(holder, _)| holder.summary.held_for);
     let id = query(&[("name", name)]);
     let href = viewer.link("/lock") + &id;
     html! {
@@ -291,27 +345,14 @@ fn table_row(viewer: &Viewer, row: &Row, age: Duration) -> Markup {
                 }
             }
             td { (or_dash(&fields.host)) }
-            td.number { @if let Some(pid) = fields.pid { (pid) } @else { "–" } }
+            td.number { (figure(fields.pid)) }
             td { (or_dash(&fields.user)) }
             td.number {
-                @match first.and_then(|(holder, _)| holder.summary.held_for) {
-                    Some(held_for) => (short(held_for.saturating_add(age))),
-                    None => "–",
-                }
+                (figure(held_for.map(|held_for| short(held_for.saturating_add(age)))))
             }
             td.lease { (lease_bar(row, age)) }
-            td.number {
-                @match first.and_then(|(_, slack)| slack) {
-                    Some(slack) => (short(slack)),
-                    None => "–",
-                }
-            }
-            td.number {
-                @match first.and_then(|(holder, _)| holder.summary.token) {
-                    Some(token) => (token),
-                    None => "–",
-                }
-            }
+            td.number { (figure(first.and_then(|(_, slack)| slack).map(short))) }
+            td.number { (figure(first.and_then(|(holder, _)| holder.summary.token))) }
         }
     }
 }

@@ -9,9 +9,10 @@ use maud::{Markup, html};
 
 use crate::fault::Fault;
 use crate::history::{History, Hold, Row, What, who};
-use crate::layout::{Page, Section};
+use crate::layout::{Page, Section, lock_link};
 use crate::seen::View;
 use crate::site::{Query, Site, Viewer};
+use crate::table::{Column, Head, table};
 use crate::text::{Text, cell, count, moment, query, short};
 
 pub(crate) const SECTION: Section = Section { title: "Overview", path: "", routes };
@@ -32,7 +33,8 @@ async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     let stores = stores(&viewer);
     let main = {
         let history = viewer.site.seen.history();
-        let rows: Vec<&Row> = view.rows.iter().filter(|row| may_see(&viewer, row)).collect();
+        let may_see = |row: &&Row| viewer.identity.covers(row.lock.name.as_str());
+        let rows: Vec<&Row> = view.rows.iter().filter(may_see).collect();
         html! {
             h1 { "Overview" }
             div #overview data-live="" {
@@ -45,10 +47,6 @@ async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
         }
     };
     Ok(Page { viewer, section: SECTION.path, title: "Overview".to_owned(), main })
-}
-
-fn may_see(viewer: &Viewer, row: &Row) -> bool {
-    viewer.identity.covers(row.lock.name.as_str())
 }
 
 fn within_a_day(at: SystemTime) -> bool {
@@ -182,39 +180,26 @@ fn of_the_past(viewer: &Viewer, history: &History) -> Vec<(&'static str, Markup)
     notes
 }
 
-fn lock_link(viewer: &Viewer, name: &str) -> Markup {
-    let href = viewer.link("/lock") + &query(&[("name", name)]);
-    html! { a.name href=(href) { (cell(name)) } }
-}
+const STORES: [Head; 3] = [Column("Store"), Column("Engine"), Column("State")];
 
 fn stores(viewer: &Viewer) -> Markup {
     let view = viewer.site.seen.view();
     let capabilities = viewer.site.store.client().capabilities();
-    html! {
-        div.scroll tabindex="0" role="region" aria-label="The store" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Store" }
-                        th scope="col" { "Engine" }
-                        th scope="col" { "State" }
-                    }
-                }
-                tbody {
-                    tr {
-                        th scope="row" { (viewer.site.store.name()) }
-                        td { (capabilities.engine) }
-                        td {
-                            @match &view.failing {
-                                Some(failing) => span.bad { "failing: " (failing) },
-                                None if view.at.is_none() => "not read yet",
-                                None => span.good { "answers" },
-                            }
-                        }
-                    }
+    let rows = html! {
+        tr {
+            th scope="row" { (viewer.site.store.name()) }
+            td { (capabilities.engine) }
+            td {
+                @match &view.failing {
+                    Some(failing) => span.bad { "failing: " (failing) },
+                    None if view.at.is_none() => "not read yet",
+                    None => span.good { "answers" },
                 }
             }
         }
+    };
+    html! {
+        (table("overview-store", "The store", &STORES, &rows))
         @if viewer.site.shared.stores.len() > 1 {
             p { "The other stores have pages of their own: choose one at the top." }
         }

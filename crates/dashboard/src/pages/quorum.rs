@@ -10,6 +10,7 @@ use maud::{Markup, html};
 use crate::fault::Fault;
 use crate::layout::{Page, Section};
 use crate::site::{Query, Site, Viewer};
+use crate::table::{Column, Figures, Head, table};
 use crate::text::{Text, moment, short};
 
 pub(crate) const SECTION: Section = Section { title: "Quorum", path: super::OF_QUORUM, routes };
@@ -67,25 +68,23 @@ fn set(status: &QuorumStatus) -> Markup {
     }
 }
 
+const NODES: [Head; 8] = [
+    Column("Server"),
+    Column("State"),
+    Figures("Up for"),
+    Figures("Round trip"),
+    Figures("Clock"),
+    Figures("Epoch"),
+    Figures("Votes in"),
+    Figures("Largest token"),
+];
+
 fn nodes(nodes: &[NodeStatus]) -> Markup {
+    let rows = html! {
+        @for one in nodes { (node(one)) }
+    };
     html! {
-        div #quorum-nodes.scroll tabindex="0" role="region" aria-label="The servers" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Server" }
-                        th scope="col" { "State" }
-                        th.number scope="col" { "Up for" }
-                        th.number scope="col" { "Round trip" }
-                        th.number scope="col" { "Clock" }
-                        th.number scope="col" { "Epoch" }
-                        th.number scope="col" { "Votes in" }
-                        th.number scope="col" { "Largest token" }
-                    }
-                }
-                tbody { @for one in nodes { (node(one)) } }
-            }
-        }
+        (table("quorum-nodes", "The servers", &NODES, &rows))
     }
 }
 

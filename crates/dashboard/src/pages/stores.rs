@@ -10,6 +10,7 @@ use crate::checks::{Checked, Checks};
 use crate::fault::Fault;
 use crate::layout::{Page, Section};
 use crate::site::{Query, Site, StoreEntry, Viewer};
+use crate::table::{Column, Head, table};
 use crate::text::{Text, moment};
 
 pub(crate) const SECTION: Section = Section { title: "Stores", path: "/stores", routes };
@@ -73,42 +74,34 @@ fn one(
     }
 }
 
+const FINDINGS: [Head; 4] =
+    [Column("Check"), Column("Result"), Column("Found"), Column("What to do")];
+
 fn findings(store: &str, id: &str, checkup: &Checkup) -> Markup {
     let label = format!("Checks of {store}");
-    html! {
-        div.scroll #(format!("{id}-checks")) tabindex="0" role="region" aria-label=(label) {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Check" }
-                        th scope="col" { "Result" }
-                        th scope="col" { "Found" }
-                        th scope="col" { "What to do" }
+    let rows = html! {
+        @for finding in checkup.findings() {
+            tr {
+                th scope="row" { (finding.check()) }
+                td { (health(finding.health())) }
+                td.prose {
+                    (Text(finding.found()))
+                    @if finding.health() != Health::Ok {
+                        br;
+                        span.muted { "It matters: " (finding.matters()) "." }
                     }
                 }
-                tbody {
-                    @for finding in checkup.findings() {
-                        tr {
-                            th scope="row" { (finding.check()) }
-                            td { (health(finding.health())) }
-                            td.prose {
-                                (Text(finding.found()))
-                                @if finding.health() != Health::Ok {
-                                    br;
-                                    span.muted { "It matters: " (finding.matters()) "." }
-                                }
-                            }
-                            td.prose {
-                                @match finding.fix() {
-                                    Some(fix) => (Text(fix)),
-                                    None => span.muted { "–" },
-                                }
-                            }
-                        }
+                td.prose {
+                    @match finding.fix() {
+                        Some(fix) => (Text(fix)),
+                        None => span.muted { "–" },
                     }
                 }
             }
         }
+    };
+    html! {
+        (table(&format!("{id}-checks"), &label, &FINDINGS, &rows))
     }
 }
 

@@ -10,9 +10,10 @@ use maud::{Markup, html};
 use crate::chart::{self, Track};
 use crate::fault::Fault;
 use crate::history::{Hold, What, who};
-use crate::layout::{Page, Section};
+use crate::layout::{Page, Section, lock_link};
 use crate::site::{Query, Site, Viewer};
-use crate::text::{Text, cell, moment, query, short};
+use crate::table::{Column, Head, table};
+use crate::text::{Text, figure, moment, short};
 
 pub(crate) const SECTION: Section = Section { title: "Timeline", path: "/timeline", routes };
 
@@ -20,6 +21,15 @@ pub(crate) const SECTION: Section = Section { title: "Timeline", path: "/timelin
 const MOST_NAMES: usize = 50;
 const MOST_BARS: usize = 200;
 const PERIODS: [(&str, u64); 4] = [("10min", 600), ("1h", 3_600), ("6h", 21_600), ("24h", 86_400)];
+
+const HOLDS: [Head; 6] = [
+    Column("Name"),
+    Column("Holder"),
+    Column("From"),
+    Column("For"),
+    Column("Token"),
+    Column("End"),
+];
 
 fn routes() -> Router<Site> {
     Router::new().route("/dashboard/timeline", get(show))
@@ -75,7 +85,7 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
                     figure {
                         figcaption { "Holds by name" }
                         (chart::timeline(&rows, from..now))
-                        (table(&viewer, &rows, now))
+                        (holds(&viewer, &rows, now))
                     }
                 }
             }
@@ -108,42 +118,28 @@ fn filter(viewer: &Viewer, prefix: &str, period: u64, only_lost: bool) -> Markup
     }
 }
 
-fn table(viewer: &Viewer, rows: &[Track<'_>], now: SystemTime) -> Markup {
-    html! {
-        div #timeline-table.scroll tabindex="0" role="region" aria-label="Holds" {
-            table {
-                thead {
-                    tr {
-                        th scope="col" { "Name" }
-                        th scope="col" { "Holder" }
-                        th scope="col" { "From" }
-                        th scope="col" { "For" }
-                        th scope="col" { "Token" }
-                        th scope="col" { "End" }
-                    }
-                }
-                tbody {
-                    @for row in rows {
-                        @for hold in &row.holds { (table_row(viewer, row, hold, now)) }
-                    }
-                }
-            }
+fn holds(viewer: &Viewer, rows: &[Track<'_>], now: SystemTime) -> Markup {
+    let rows = html! {
+        @for row in rows {
+            @for hold in &row.holds { (table_row(viewer, row, hold, now)) }
         }
+    };
+    html! {
+        (table("timeline-table", "Holds", &HOLDS, &rows))
     }
 }
 
 fn table_row(viewer: &Viewer, row: &Track<'_>, hold: &Hold, now: SystemTime) -> Markup {
-    let href = viewer.link("/lock") + &query(&[("name", row.label)]);
     html! {
         tr {
             th scope="row" {
-                a.name href=(href) { (cell(row.label)) }
+                (lock_link(viewer, row.label))
                 @if row.overlaps { " " span.tag.bad { "overlap" } }
             }
             td { (Text(&who(&hold.holder))) }
             td { (moment(hold.from)) }
             td.number { (short(hold.lasted(now))) }
-            td.number { @if let Some(token) = hold.holder.token { (token) } @else { "–" } }
+            td.number { (figure(hold.holder.token)) }
             td class=[hold.is_lost().then_some("bad")] {
                 @match &hold.end { Some((_, end)) => (end.word()), None => "held" }
             }

@@ -11,6 +11,8 @@ use tonic::{Code, Status};
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "etcd";
 
+holdline_net::errors_of!(ENGINE);
+
 /// How much of a server's message is kept.
 const LONGEST_WORDS: usize = 300;
 
@@ -68,27 +70,9 @@ impl fmt::Display for ServerMessage {
     }
 }
 
-/// No answer; `certainty` says whether the request may have been applied.
-pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
-}
-
 /// Too few members agree, as while a leader is elected.
 fn no_quorum(server: &ServerMessage, certainty: Certainty) -> LockError {
     LockError::new(ENGINE, ErrorKind::NoQuorum { nodes: vec![server.to_string()] }, certainty)
-}
-
-/// An unexpected answer. Whether the request was applied is unknown.
-pub(crate) fn protocol(message: impl Into<String>) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
-}
-
-pub(crate) fn foreign(found: impl Into<String>) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Foreign { found: found.into() }, Certainty::NotApplied)
-}
-
-pub(crate) fn not_applied(kind: ErrorKind) -> LockError {
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
 }
 
 /// Returns the innermost cause, which says most: a refused connection, an untrusted certificate.
@@ -98,10 +82,6 @@ pub(crate) fn deepest(error: &dyn std::error::Error) -> String {
         deepest = next;
     }
     deepest.to_string()
-}
-
-fn refused(message: String) -> LockError {
-    not_applied(ErrorKind::Refused { message })
 }
 
 /// Classifies a failed call.

@@ -16,8 +16,6 @@ use crate::proto::RangeRequest;
 use crate::queue::{self, Queue, QueueEntry};
 use crate::store::{Store, metadata_of, record_of, short, token};
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many keys one step of a listing reads.
 const STEP: i64 = 1_000;
 /// How many names or leases are read at once.
@@ -63,7 +61,7 @@ impl Store {
     /// Lists a page. Percent-encoding changes the order of names, so each page reads all keys, a
     /// thousand at a time, and keeps the names that come next in order.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
+        let limit = request.limit();
         let mut names = self.names_after(request, limit + 1).await?;
         let more = names.len() > limit;
         if more {
@@ -101,9 +99,7 @@ impl Store {
             };
             let reply = self.client.range(range).await?;
             for name in reply.kvs.iter().filter_map(|kv| self.layout.name_of(&kv.key)) {
-                let wanted = name.as_str().starts_with(&request.prefix)
-                    && request.after.as_ref().is_none_or(|after| name > *after);
-                if wanted && names.insert(name) && names.len() > most {
+                if request.covers(&name) && names.insert(name) && names.len() > most {
                     names.pop_last();
                 }
             }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use holdline_core::sequenced_queue::unsupported;
 use holdline_core::{
     Certainty, FencingToken, LeaseId, LockError, LockName, Operation, OperationReply,
 };
@@ -15,6 +16,8 @@ use crate::store::{Store, record_of};
 
 /// How often a change is tried while other clients change the same key.
 const ATTEMPTS: usize = 5;
+const RAISE_FENCE: &str =
+    "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted";
 
 impl Store {
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -22,15 +25,7 @@ impl Store {
             Operation::Revoke { name, token, reason, now } => {
                 self.revoke(name, *token, reason, *now).await
             }
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze: a new key is always last in its queue"))
-            }
-            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
-                Err(operation.unsupported(&self.capabilities))
-            }
-            Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
-                "raising the fence: restore with etcdutl's --bump-revision and --mark-compacted",
-            )),
+            other => Err(unsupported(other, &self.capabilities, RAISE_FENCE)),
         }
     }
 

@@ -13,7 +13,7 @@ const LONGEST_TEXT: usize = 300;
 #[derive(Default, Deserialize)]
 #[serde(default)]
 struct Problem {
-    certainty: String,
+    certainty: Option<Certainty>,
     detail: String,
     fix: String,
 }
@@ -44,7 +44,7 @@ pub(crate) fn protocol(message: impl Into<String>, certainty: Certainty) -> Lock
 /// the server did; the server says so in the body.
 pub(crate) fn of_status(status: StatusCode, body: &[u8]) -> LockError {
     let says: Problem = serde_json::from_slice(body).unwrap_or_default();
-    let is_sure = says.certainty == "not_applied";
+    let is_sure = says.certainty == Some(Certainty::NotApplied);
     let certainty = if is_sure { Certainty::NotApplied } else { Certainty::Unknown };
     let refused = |message: &str| {
         let kind = ErrorKind::Refused { message: message.to_owned() };

@@ -17,10 +17,7 @@ use crate::error::protocol;
 use crate::keys::{ACQUIRE, DESCRIBE, INSPECT, LIST, OPERATE, PROTOCOL, RELEASE, RENEW};
 use crate::options::HttpOptions;
 use crate::watch::Watcher;
-use crate::wire::{
-    Acquire, Acquired, Batch, Command, Description, Inspect, List, Operate, Operated, Outcome,
-    Page, Release, Released, Renew, Renewed as RenewedMessage, SnapshotMessage, capabilities_of,
-};
+use crate::wire::{Batch, Description, Inspect, Operate, Outcome};
 
 /// The store behind a server.
 pub(crate) struct Store {
@@ -45,7 +42,7 @@ impl Store {
         if theirs != PROTOCOL {
             return Err(other());
         }
-        let capabilities = capabilities_of(description).ok_or_else(other)?;
+        let capabilities = description.into_capabilities().ok_or_else(other)?;
         Ok(Store { capabilities, client, watcher: Watcher::default() })
     }
 
@@ -54,53 +51,38 @@ impl Store {
         path: &str,
         body: &impl Serialize,
     ) -> Result<R, LockError> {
-        match self.client.post(path, body).await? {
-            Outcome::Ok(reply) => Ok(reply),
-            Outcome::Error(failure) => Err(failure.into_error()),
-        }
+        self.client.post::<Outcome<R>>(path, body).await?.into_result()
     }
 
     pub(crate) async fn acquire(
         &self,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
-        self.ask::<Acquired>(ACQUIRE, &Acquire::of(request)).await.map(AcquireReply::from)
+        self.ask(ACQUIRE, request).await
     }
 
     pub(crate) async fn renew(&self, renewals: &[RenewRequest]) -> Renewed {
-        let batch = Batch { renewals: renewals.iter().map(Renew::of).collect() };
-        let replies: Vec<Outcome<RenewedMessage>> = self.ask(RENEW, &batch).await?;
-        let read = |reply| match reply {
-            Outcome::Ok(reply) => Ok(RenewReply::from(reply)),
-            Outcome::Error(failure) => Err(failure.into_error()),
-        };
-        Ok(replies.into_iter().map(read).collect())
+        let replies: Vec<Outcome<RenewReply>> = self.ask(RENEW, &Batch { renewals }).await?;
+        Ok(replies.into_iter().map(Outcome::into_result).collect())
     }
 
     pub(crate) async fn release(
         &self,
         request: &ReleaseRequest,
     ) -> Result<ReleaseReply, LockError> {
-        self.ask::<Released>(RELEASE, &Release::of(request)).await.map(ReleaseReply::from)
+        self.ask(RELEASE, request).await
     }
 
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let request = Inspect { name: name.clone() };
-        let snapshot: SnapshotMessage = self.ask(INSPECT, &request).await?;
-        Ok(snapshot.into_snapshot())
+        self.ask(INSPECT, &Inspect { name: name.clone() }).await
     }
 
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        self.ask::<Page>(LIST, &List::of(request)).await.map(Page::into_page)
+        self.ask(LIST, request).await
     }
 
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
-        match self.command(Command::Operation(operation.clone())).await? {
-            Operated::Done => Ok(OperationReply::Done),
-            Operated::HolderNotified { left } => Ok(OperationReply::Notified { left }),
-            Operated::NothingThere => Ok(OperationReply::NothingThere),
-            other => Err(other_reply(&other)),
-        }
+        self.ask(OPERATE, &Operate::Operation(operation.clone())).await
     }
 
     pub(crate) async fn latch(
@@ -108,10 +90,7 @@ impl Store {
         name: LockName,
         command: LatchCommand,
     ) -> Result<LatchReply, LockError> {
-        match self.command(Command::Latch(name, command)).await? {
-            Operated::Latch { count, changed } => Ok(LatchReply { count, changed }),
-            other => Err(other_reply(&other)),
-        }
+        self.ask(OPERATE, &Operate::Latch { name, command }).await
     }
 
     pub(crate) async fn counting(
@@ -119,28 +98,14 @@ impl Store {
         name: LockName,
         command: CountingCommand,
     ) -> Result<CountingReply, LockError> {
-        match self.command(Command::Counting(name, command)).await? {
-            Operated::Counting { before, after } => Ok(CountingReply { before, after }),
-            other => Err(other_reply(&other)),
-        }
+        self.ask(OPERATE, &Operate::Counting { name, command }).await
     }
 
     pub(crate) async fn read_audit(&self, request: AuditRequest) -> Result<AuditPage, LockError> {
-        match self.command(Command::AuditRead(request)).await? {
-            Operated::AuditRead(page) => Ok(page),
-            other => Err(other_reply(&other)),
-        }
-    }
-
-    async fn command(&self, command: Command) -> Result<Operated, LockError> {
-        self.ask(OPERATE, &Operate::from(command)).await
+        self.ask(OPERATE, &Operate::AuditRead(request)).await
     }
 
     pub(crate) fn watch(&self, executor: &Executor, name: &LockName, lease_id: LeaseId) -> Hints {
         self.watcher.open(executor, &self.client, name, lease_id)
     }
-}
-
-fn other_reply(reply: &Operated) -> LockError {
-    protocol(format!("the server replied to another command: {reply:?}"), Certainty::Unknown)
 }

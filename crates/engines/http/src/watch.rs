@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
+use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, Hints, LeaseId, LockError, LockName};
 use holdline_net::executor::Executor;
@@ -26,7 +27,7 @@ use crate::wire::{Watch, hint_of};
 /// After how long without a byte the connection counts as broken.
 const SILENCE: Duration = Duration::from_secs(15);
 /// The pause before a watch is opened again: that of the heartbeat, which replaces it meanwhile.
-const PAUSE: Duration = Duration::from_secs(1);
+const PAUSE: Duration = QUEUE_HEARTBEAT;
 
 /// The watches of one engine.
 #[derive(Default)]

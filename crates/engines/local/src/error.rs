@@ -9,6 +9,7 @@ use std::path::Path;
 
 use holdline_core::{Certainty, ErrorKind, LockError, LockName, LostReason};
 use rusqlite::ErrorCode;
+use rustix::io::Errno;
 
 use crate::keys::DATABASE_FILE;
 
@@ -197,7 +198,7 @@ fn kind_of_database(file: &str, error: &rusqlite::Error) -> ErrorKind {
         Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => ErrorKind::Unavailable {
             message: format!("another program keeps {file} in a transaction of its own"),
         },
-        Some(ErrorCode::SystemIoFailure) if is_write(error) && file_limit().is_some() => {
+        Some(ErrorCode::SystemIoFailure) if exceeds_file_limit(error) => {
             ErrorKind::Refused { message: too_large(&format!("{file} could not be written")) }
         }
         Some(ErrorCode::CannotOpen | ErrorCode::SystemIoFailure) => {
@@ -208,6 +209,47 @@ fn kind_of_database(file: &str, error: &rusqlite::Error) -> ErrorKind {
         }
         _ => ErrorKind::Protocol { message: format!("{file} answered: {error}") },
     }
+}
+
+/// What of the machine keeps a store from being opened or written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Obstacle {
+    /// The kernel denies a file to this user, or SQLite cannot open it.
+    Denied,
+    /// The disk or the user's quota is full.
+    NoRoom,
+    /// The limit of file sizes of this process (`ulimit -f`).
+    FileSizeLimit,
+}
+
+impl Obstacle {
+    /// Returns the obstacle behind an error of this engine, if there is one.
+    pub fn of(error: &LockError) -> Option<Obstacle> {
+        let source = std::error::Error::source(error)?;
+        if let Some(error) = source.downcast_ref::<io::Error>() {
+            return match error.kind() {
+                _ if Errno::from_io_error(error) == Some(Errno::ACCESS) => Some(Obstacle::Denied),
+                io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Some(Obstacle::NoRoom),
+                io::ErrorKind::FileTooLarge => Some(Obstacle::FileSizeLimit),
+                _ => None,
+            };
+        }
+        let error = source.downcast_ref::<rusqlite::Error>()?;
+        match code(error)? {
+            ErrorCode::CannotOpen | ErrorCode::PermissionDenied => Some(Obstacle::Denied),
+            ErrorCode::DiskFull => Some(Obstacle::NoRoom),
+            ErrorCode::SystemIoFailure if exceeds_file_limit(error) => {
+                Some(Obstacle::FileSizeLimit)
+            }
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether the limit of file sizes may be why a file could not grow.
+fn exceeds_file_limit(error: &rusqlite::Error) -> bool {
+    is_write(error) && file_limit().is_some()
 }
 
 /// Returns whether a file could not grow, or not be written.
@@ -280,6 +322,28 @@ mod tests {
         let denied = io::Error::from(io::ErrorKind::PermissionDenied);
         let error = Fault::file("opening x", denied).into_error();
         assert!(error.to_string().contains("refused: opening x"), "{error}");
+    }
+
+    #[test]
+    fn an_obstacle_is_known_by_the_code_of_the_failure() {
+        use rusqlite::ffi;
+        for (code, wanted) in [
+            (ffi::SQLITE_CANTOPEN, Some(Obstacle::Denied)),
+            (ffi::SQLITE_PERM, Some(Obstacle::Denied)),
+            (ffi::SQLITE_FULL, Some(Obstacle::NoRoom)),
+            (ffi::SQLITE_BUSY, None),
+        ] {
+            assert_eq!(Obstacle::of(&Fault::from(failure(code)).into_error()), wanted, "{code}");
+        }
+        for (errno, wanted) in [
+            (Errno::ACCESS, Some(Obstacle::Denied)),
+            (Errno::DQUOT, Some(Obstacle::NoRoom)),
+            (Errno::FBIG, Some(Obstacle::FileSizeLimit)),
+            (Errno::NOENT, None),
+        ] {
+            let error = Fault::file("opening x", errno.into()).into_error();
+            assert_eq!(Obstacle::of(&error), wanted, "{errno}");
+        }
     }
 
     #[test]

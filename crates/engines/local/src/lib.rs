@@ -63,5 +63,6 @@ mod wake_socket;
 
 pub use checkup::checkup;
 pub use engine::LocalEngine;
+pub use error::Obstacle;
 pub use options::LocalOptions;
 pub use report::LocalReport;

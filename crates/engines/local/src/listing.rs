@@ -11,8 +11,6 @@ use crate::keys;
 use crate::names;
 use crate::step::{DeadHolders, Step};
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many names of a listing are read in one transaction.
 const PAGE_PART: usize = 32;
 
@@ -21,7 +19,7 @@ pub(crate) async fn page(
     runner: &Arc<CommandRunner>,
     request: &ListRequest,
 ) -> Result<ListPage, LockError> {
-    let limit = request.limit.clamp(1, MAX_PAGE);
+    let limit = request.limit();
     let mut page = ListPage::default();
     let mut from = match &request.after {
         Some(after) => keys::behind(after),
@@ -68,7 +66,7 @@ async fn part(
                 continue;
             }
             let snapshot = step.on(&name, DeadHolders::Find, |table| table.inspect(&name))?;
-            if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+            if snapshot.is_used() {
                 found.push(snapshot);
             }
             if found.len() == wanted {

@@ -27,8 +27,6 @@ use crate::keys::{Name, Shard, Shards};
 use crate::options::MemoryOptions;
 use crate::trail::Trail;
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many idle names a shard keeps.
 const KEPT_NAMES: usize = 64;
 /// The number of names at which a shard is first scanned.
@@ -215,14 +213,10 @@ impl Engine for MemoryEngine {
     }
 
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
-        let wanted = |name: &LockName| {
-            name.as_str().starts_with(&request.prefix)
-                && request.after.as_ref().is_none_or(|after| name > after)
-        };
+        let limit = request.limit();
         let mut names = Vec::new();
         for shard in self.shards.all() {
-            names.extend(shard.lock().names.keys().filter(|name| wanted(name)).cloned());
+            names.extend(shard.lock().names.keys().filter(|name| request.covers(name)).cloned());
         }
         names.sort_unstable();
         let mut page = ListPage::default();
@@ -232,7 +226,7 @@ impl Engine for MemoryEngine {
                 break;
             }
             let snapshot = self.step(&name, |table| table.inspect(&name));
-            if snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some() {
+            if snapshot.is_used() {
                 page.names.push(snapshot);
             }
         }

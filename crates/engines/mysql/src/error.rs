@@ -9,6 +9,8 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "mysql";
 
+holdline_net::errors_of!(ENGINE);
+
 /// An error of the server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Complaint {
@@ -47,25 +49,6 @@ const SWITCHED_OVER: [u16; 2] = [1290, 1836];
 const GONE: [u16; 3] = [1305, 1146, 1049];
 /// A privilege is missing: on the database, a table, a column, a procedure, or globally.
 pub(crate) const NO_RIGHT: [u16; 7] = [1044, 1142, 1143, 1227, 1345, 1370, 1410];
-
-pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
-}
-
-pub(crate) fn refused(message: impl Into<String>) -> LockError {
-    let kind = ErrorKind::Refused { message: message.into() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
-}
-
-pub(crate) fn foreign(found: impl Into<String>) -> LockError {
-    let kind = ErrorKind::Foreign { found: found.into() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
-}
-
-/// A reply of an unexpected shape: the command was applied.
-pub(crate) fn protocol(message: impl Into<String>) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
-}
 
 /// Converts the failure of a command.
 pub(crate) fn of_command(failed: &Failed) -> LockError {

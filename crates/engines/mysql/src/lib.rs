@@ -42,9 +42,10 @@ use holdline_core::{Clock, Engine, LockError};
 
 pub use checkup::checkup;
 pub use engine::MysqlEngine;
+pub use holdline_net::sql::row_lock::RowWait;
 pub use mysql_async;
 pub use options::MysqlOptions;
-pub use row_lock::{RowLock, RowLockError, RowWait, row_lock};
+pub use row_lock::{RowLock, RowLockError, row_lock};
 
 /// Makes the engine, and waits until it has a connection. `clock` must count the time that the
 /// machine is suspended, as the server's does.

@@ -13,7 +13,8 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, LockError};
+use holdline_net::sql::row_lock::{RowWait, busy, no_answer, roll_back};
 use mysql_async::prelude::Queryable;
 use mysql_async::{Conn, Error, IsolationLevel, Params, Row, Transaction, TxOpts};
 
@@ -29,17 +30,6 @@ const SAVEPOINT: &str = "holdline_rows";
 const NO_SAVEPOINT: u16 = 1305;
 /// Errors that mean that the query itself is wrong: syntax, names, values.
 const BAD_QUERY: [u16; 6] = [1054, 1064, 1146, 1109, 1210, 1292];
-
-/// What to do if another session has locked a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowWait {
-    /// Fail at once with `Busy` (`NOWAIT`).
-    Never,
-    /// Skip locked rows (`SKIP LOCKED`), and fail with `Busy` if no other row is left.
-    SkipLocked,
-    /// Wait this long for each row, in whole seconds and at least one, then fail with `TimedOut`.
-    AtMost(Duration),
-}
 
 /// Which rows to lock: a `SELECT`, and its parameters.
 #[derive(Clone, Debug)]
@@ -172,26 +162,23 @@ pub async fn row_lock<T, E, F>(
 where
     F: AsyncFnOnce(&mut Transaction<'_>, Vec<Row>) -> Result<T, E>,
 {
-    if matches!(rows.wait, RowWait::AtMost(wait) if wait > LONGEST_WAIT) {
-        let message = format!("must be at most {LONGEST_WAIT:?}");
-        return Err(LockError::invalid(ENGINE, "wait", message).into());
-    }
+    rows.wait.check(ENGINE, LONGEST_WAIT)?;
     let began = clock.now();
     let limit = rows.lock_timeout().saturating_add(rows.answer);
     let locked = tokio::select! {
         biased;
         locked = lock(connection, rows) => locked,
-        () = clock.sleep_until(began.after(limit)) => Err(no_answer(limit)),
+        () = clock.sleep_until(began.after(limit)) => Err(no_answer(ENGINE, limit)),
     };
     let (mut transaction, found) = match locked {
         Ok(Some(locked)) => locked,
         Ok(None) => return Err(RowLockError::Missing),
-        Err(error) => return Err(in_time(error, rows.wait, began.until(clock.now())).into()),
+        Err(error) => return Err(rows.wait.outcome(error, began.until(clock.now())).into()),
     };
     let done = match body(&mut transaction, found).await {
         Ok(done) => done,
         Err(error) => {
-            roll_back(transaction, rows.answer, clock).await;
+            roll_back(transaction.rollback(), rows.answer, clock).await;
             return Err(RowLockError::Body(error));
         }
     };
@@ -201,7 +188,7 @@ where
             Ok(()) => return Ok(done),
             Err(error) => error,
         },
-        () = clock.sleep_until(clock.now().after(rows.answer)) => no_answer(rows.answer),
+        () = clock.sleep_until(clock.now().after(rows.answer)) => no_answer(ENGINE, rows.answer),
     };
     Err(match error.certainty() {
         Certainty::Unknown => RowLockError::Unknown(error),
@@ -229,7 +216,7 @@ async fn lock<'c>(
                 transaction.exec(rows.query, rows.parameters.clone()).await;
             match there {
                 Ok(there) if there.is_empty() => Ok(None),
-                Ok(_) => Err(busy()),
+                Ok(_) => Err(busy(ENGINE)),
                 Err(error) => Err(of_select(&error)),
             }
         }
@@ -269,34 +256,6 @@ async fn commit(mut transaction: Transaction<'_>) -> Result<(), LockError> {
     }
 }
 
-async fn roll_back(transaction: Transaction<'_>, limit: Duration, clock: &dyn Clock) {
-    // An error here means that the connection is gone, and the transaction with it.
-    tokio::select! {
-        biased;
-        _ = transaction.rollback() => {}
-        () = clock.sleep_until(clock.now().after(limit)) => {}
-    }
-}
-
-fn busy() -> LockError {
-    LockError::new(ENGINE, ErrorKind::Busy { holder: None }, Certainty::NotApplied)
-}
-
-fn no_answer(limit: Duration) -> LockError {
-    unavailable(format!("no answer within {limit:?}"), Certainty::Unknown)
-}
-
-/// Returns `TimedOut` after a wait, `Busy` otherwise.
-fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
-    match (error.kind(), wait) {
-        (ErrorKind::Busy { .. }, RowWait::AtMost(_)) => {
-            let kind = ErrorKind::TimedOut { waited, holder: None };
-            LockError::new(ENGINE, kind, Certainty::NotApplied)
-        }
-        _ => error,
-    }
-}
-
 /// Converts an error of the client crate for a statement that was sent.
 fn of_client(error: &Error) -> LockError {
     match error {
@@ -313,7 +272,7 @@ fn of_select(error: &Error) -> LockError {
     let Error::Server(words) = error else { return of_client(error) };
     let says = format!("{}, {}", words.message, words.code);
     match words.code {
-        LOCK_WAIT => busy(),
+        LOCK_WAIT => busy(ENGINE),
         code if NO_RIGHT.contains(&code) => refused(format!(
             "the account may not lock these rows: grant it UPDATE on them ({says})"
         )),

@@ -24,8 +24,7 @@ use holdline_core::{
     ReleaseRequest, RenewReply, RenewRequest, Renewed, ShortLeaseId, Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
-    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, is_used,
-    sweep,
+    EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, sweep,
 };
 use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operated, released};
 use tokio_postgres::types::Type;
@@ -305,7 +304,7 @@ impl PostgresEngineParts {
         let mut page = range.page(&mut names);
         for some in names.chunks(SHOWN_AT_ONCE) {
             let shown = self.inspect(some, SHOWN_OF_EACH).await?;
-            page.names.extend(shown.into_iter().filter(is_used));
+            page.names.extend(shown.into_iter().filter(Snapshot::is_used));
         }
         Ok(page)
     }

@@ -14,24 +14,7 @@ const TRANSIENT: [&str; 6] = ["57", "40", "58", "08", "55", "XX"];
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "postgres";
 
-pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
-}
-
-pub(crate) fn refused(message: impl Into<String>) -> LockError {
-    let kind = ErrorKind::Refused { message: message.into() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
-}
-
-pub(crate) fn foreign(found: impl Into<String>) -> LockError {
-    let kind = ErrorKind::Foreign { found: found.into() };
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
-}
-
-/// A reply of an unexpected shape: the command was applied.
-pub(crate) fn protocol(message: impl Into<String>) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
-}
+holdline_net::errors_of!(ENGINE);
 
 /// Converts an error of the client crate for a command that was sent.
 pub(crate) fn of_command(error: &tokio_postgres::Error) -> LockError {

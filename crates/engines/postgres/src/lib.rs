@@ -33,8 +33,9 @@ use holdline_core::{Clock, Engine, LockError};
 
 pub use checkup::checkup;
 pub use engine::PostgresEngine;
+pub use holdline_net::sql::row_lock::RowWait;
 pub use options::PostgresOptions;
-pub use row_lock::{RowLock, RowLockError, RowWait, row_lock};
+pub use row_lock::{RowLock, RowLockError, row_lock};
 pub use tokio_postgres;
 
 /// Makes the engine, and waits until it has a connection. `clock` must count the time that the

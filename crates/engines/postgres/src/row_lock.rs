@@ -14,12 +14,13 @@ use std::any::Any;
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError};
+use holdline_core::{Certainty, Clock, LockError};
+use holdline_net::sql::row_lock::{RowWait, busy, no_answer, roll_back};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, IsolationLevel, Row, SimpleQueryMessage, Transaction};
 
-use crate::error::{ENGINE, of_command, plain, protocol, refused, says, unavailable};
+use crate::error::{ENGINE, of_command, plain, protocol, refused, says};
 
 /// How long to wait for a lock on the whole table, such as that of an `ALTER TABLE`, if rows are
 /// not waited for.
@@ -27,18 +28,6 @@ const TABLE_WAIT: Duration = Duration::from_secs(1);
 /// The server's largest timeout.
 const LONGEST_WAIT: Duration = Duration::from_secs(24 * 24 * 60 * 60);
 const ANSWER: Duration = Duration::from_secs(5);
-
-/// What to do if another session has locked a row.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RowWait {
-    /// Fail at once with `Busy` (`NOWAIT`).
-    Never,
-    /// Skip locked rows (`SKIP LOCKED`), and fail with `Busy` if no other row is left.
-    SkipLocked,
-    /// Wait this long for each row, and half of the reply timeout longer for all rows, then fail
-    /// with `TimedOut`.
-    AtMost(Duration),
-}
 
 /// Which rows to lock: a `SELECT`, and its parameters.
 #[derive(Clone, Copy)]
@@ -100,7 +89,7 @@ impl<'a> RowLock<'a> {
     fn of_wait(&self, error: &tokio_postgres::Error, waited: Duration) -> LockError {
         let is_over = self.statement_timeout().is_some_and(|limit| waited >= limit);
         match error.code() {
-            Some(code) if is_over && *code == SqlState::QUERY_CANCELED => busy(),
+            Some(code) if is_over && *code == SqlState::QUERY_CANCELED => busy(ENGINE),
             _ => of_select(error),
         }
     }
@@ -216,29 +205,26 @@ pub async fn row_lock<T, E, F>(
 where
     F: AsyncFnOnce(&mut Transaction<'_>, Vec<Row>) -> Result<T, E>,
 {
-    if matches!(rows.wait, RowWait::AtMost(wait) if wait > LONGEST_WAIT) {
-        let message = format!("must be at most {LONGEST_WAIT:?}");
-        return Err(LockError::invalid(ENGINE, "wait", message).into());
-    }
+    rows.wait.check(ENGINE, LONGEST_WAIT)?;
     let began = clock.now();
     let limit = rows.lock_timeout().saturating_add(rows.answer);
     let locked = tokio::select! {
         biased;
         locked = lock(client, rows, clock) => locked,
-        () = clock.sleep_until(began.after(limit)) => Err(no_answer(limit)),
+        () = clock.sleep_until(began.after(limit)) => Err(no_answer(ENGINE, limit)),
     };
     let (mut transaction, found) = match locked {
         Ok(Some(locked)) => locked,
         Ok(None) => return Err(RowLockError::Missing),
         Err(error) => {
             let waited = began.until(clock.now());
-            return Err(in_time(error, rows.wait, waited).into());
+            return Err(rows.wait.outcome(error, waited).into());
         }
     };
     let done = match body(&mut transaction, found).await {
         Ok(done) => done,
         Err(error) => {
-            roll_back(transaction, rows.answer, clock).await;
+            roll_back(transaction.rollback(), rows.answer, clock).await;
             return Err(RowLockError::Body(error));
         }
     };
@@ -246,7 +232,7 @@ where
         biased;
         id = identify(&transaction) => id?,
         () = clock.sleep_until(clock.now().after(rows.answer)) => {
-            return Err(no_answer(rows.answer).into());
+            return Err(no_answer(ENGINE, rows.answer).into());
         }
     };
     let error = tokio::select! {
@@ -255,7 +241,7 @@ where
             Ok(()) => return Ok(done),
             Err(error) => of_commit(error),
         },
-        () = clock.sleep_until(clock.now().after(rows.answer)) => no_answer(rows.answer),
+        () = clock.sleep_until(clock.now().after(rows.answer)) => no_answer(ENGINE, rows.answer),
     };
     Err(match error.certainty() {
         Certainty::Unknown => RowLockError::Unknown { error, transaction_id },
@@ -330,7 +316,7 @@ async fn is_skipped<T>(
     rows: &RowLock<'_>,
 ) -> Result<Option<T>, LockError> {
     let there = transaction.query(rows.query, rows.parameters).await;
-    if there.map_err(|error| of_select(&error))?.is_empty() { Ok(None) } else { Err(busy()) }
+    if there.map_err(|error| of_select(&error))?.is_empty() { Ok(None) } else { Err(busy(ENGINE)) }
 }
 
 /// Asks for the transaction's number. It fails where a statement of the body has failed and the
@@ -351,40 +337,12 @@ async fn identify(transaction: &Transaction<'_>) -> Result<String, LockError> {
     id.map(str::to_owned).ok_or_else(|| protocol("the transaction has no number"))
 }
 
-async fn roll_back(transaction: Transaction<'_>, limit: Duration, clock: &dyn Clock) {
-    // An error here means that the connection is gone, and the transaction with it.
-    tokio::select! {
-        biased;
-        _ = transaction.rollback() => {}
-        () = clock.sleep_until(clock.now().after(limit)) => {}
-    }
-}
-
-fn busy() -> LockError {
-    LockError::new(ENGINE, ErrorKind::Busy { holder: None }, Certainty::NotApplied)
-}
-
-fn no_answer(limit: Duration) -> LockError {
-    unavailable(format!("no answer within {limit:?}"), Certainty::Unknown)
-}
-
-/// Returns `TimedOut` after a wait, `Busy` otherwise.
-fn in_time(error: LockError, wait: RowWait, waited: Duration) -> LockError {
-    match (error.kind(), wait) {
-        (ErrorKind::Busy { .. }, RowWait::AtMost(_)) => {
-            let kind = ErrorKind::TimedOut { waited, holder: None };
-            LockError::new(ENGINE, kind, Certainty::NotApplied)
-        }
-        _ => error,
-    }
-}
-
 /// Converts an error before the body ran.
 fn of_select(error: &tokio_postgres::Error) -> LockError {
     let Some(words) = error.as_db_error() else { return of_command(error) };
     let code = words.code();
     if *code == SqlState::LOCK_NOT_AVAILABLE {
-        busy()
+        busy(ENGINE)
     } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
         let says = says(words);
         refused(format!("the role may not lock these rows: grant it UPDATE on them ({says})"))

@@ -7,6 +7,8 @@ use std::future::poll_fn;
 use std::pin::Pin;
 use std::task::{Context, Poll, Waker};
 
+use holdline_core::{Clock, Moment};
+
 /// Pending requests, each with the index of its node.
 pub(crate) struct InFlight<'a, T> {
     running: Vec<(usize, Request<'a, T>)>,
@@ -33,6 +35,23 @@ impl<'a, T> InFlight<'a, T> {
     /// Dropping the future loses nothing.
     pub(crate) async fn next(&mut self) -> Option<(usize, T)> {
         poll_fn(|context| self.poll(context)).await
+    }
+
+    /// Returns the next answer as [`next`](Self::next) does; `None` also if it is not there by
+    /// `end`, which may be [`Moment::NEVER`].
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(crate) async fn next_before(
+        &mut self,
+        end: Moment,
+        clock: &dyn Clock,
+    ) -> Option<(usize, T)> {
+        tokio::select! {
+            biased;
+            next = self.next() => next,
+            () = clock.sleep_until(end) => None,
+        }
     }
 
     /// Waits for all requests. Returns their answers in the order in which they arrived.

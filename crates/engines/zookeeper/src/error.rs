@@ -8,6 +8,8 @@ use holdline_core::{Certainty, ErrorKind, LockError};
 /// The engine's short name.
 pub(crate) const ENGINE: &str = "zookeeper";
 
+holdline_net::errors_of!(ENGINE);
+
 // The codes of errors, as in `KeeperException.Code`.
 const CONNECTION_LOSS: i32 = -4;
 const OPERATION_TIMEOUT: i32 = -7;
@@ -91,7 +93,7 @@ impl From<RequestError> for LockError {
 impl RequestError {
     /// Returns the error that a server reports by this code. It did nothing then.
     pub(crate) fn of_code(code: i32) -> RequestError {
-        let refused = |message| RequestError::Error(refused(message));
+        let refused = |message: &str| RequestError::Error(refused(message));
         match code {
             NO_NODE => RequestError::NoNode,
             NODE_EXISTS => RequestError::NodeExists,
@@ -125,28 +127,6 @@ impl RequestError {
 /// Returns whether the session has ended after an error with this code.
 pub(crate) fn ends_session(code: i32) -> bool {
     matches!(code, SESSION_EXPIRED | AUTH_FAILED | SASL_REQUIRED)
-}
-
-/// No answer; `certainty` says whether the request may have been applied.
-pub(crate) fn unavailable(message: impl Into<String>, certainty: Certainty) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Unavailable { message: message.into() }, certainty)
-}
-
-/// An unexpected answer. Whether the request was applied is unknown.
-pub(crate) fn protocol(message: impl Into<String>) -> LockError {
-    LockError::new(ENGINE, ErrorKind::Protocol { message: message.into() }, Certainty::Unknown)
-}
-
-pub(crate) fn foreign(found: impl Into<String>) -> LockError {
-    not_applied(ErrorKind::Foreign { found: found.into() })
-}
-
-pub(crate) fn not_applied(kind: ErrorKind) -> LockError {
-    LockError::new(ENGINE, kind, Certainty::NotApplied)
-}
-
-fn refused(message: &str) -> LockError {
-    not_applied(ErrorKind::Refused { message: message.to_owned() })
 }
 
 #[cfg(test)]

@@ -12,8 +12,6 @@ use holdline_core::{
 use crate::queue::QueueEntry;
 use crate::store::Store;
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many names are read at once.
 const AT_ONCE: usize = 16;
 
@@ -60,16 +58,12 @@ impl Store {
 
     /// Lists a page. All names are children of one node, which one request reads.
     pub(crate) async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
+        let limit = request.limit();
         let connection = self.connection().await?;
         connection.catch_up(self.layout.root()).await?;
         let children = connection.children(self.layout.root()).await?.unwrap_or_default();
-        let wanted = |name: &LockName| {
-            name.as_str().starts_with(&request.prefix)
-                && request.after.as_ref().is_none_or(|after| name > after)
-        };
-        let names: BTreeSet<LockName> =
-            children.iter().filter_map(|child| self.layout.name_of(child)).filter(wanted).collect();
+        let names = children.iter().filter_map(|child| self.layout.name_of(child));
+        let names: BTreeSet<LockName> = names.filter(|name| request.covers(name)).collect();
         let inspect = async |name: LockName| (name.clone(), self.inspect(&name).await);
         let mut shown = std::pin::pin!(stream::iter(names).map(inspect).buffered(AT_ONCE));
         let mut page = ListPage { names: Vec::new(), after: None };

@@ -1,5 +1,6 @@
 //! Operator commands: revoking a grant, politely or at once.
 
+use holdline_core::sequenced_queue::unsupported;
 use holdline_core::{Certainty, FencingToken, LockError, LockName, Operation, OperationReply};
 
 use crate::connection::Connection;
@@ -9,6 +10,8 @@ use crate::store::{Store, record_of};
 
 /// How often a change is tried while other clients change the same node.
 const ATTEMPTS: usize = 5;
+const RAISE_FENCE: &str = "raising the fence: the ensemble counts its transactions by itself, and \
+                           anew after a restore";
 
 impl Store {
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -16,16 +19,7 @@ impl Store {
             Operation::Revoke { name, token, reason, now } => {
                 self.revoke(name, *token, reason, *now).await
             }
-            Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
-                Err(self.capabilities.lacks("freeze: a new node is always last in its queue"))
-            }
-            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
-                Err(operation.unsupported(&self.capabilities))
-            }
-            Operation::RaiseFence { .. } => Err(self.capabilities.lacks(
-                "raising the fence: the ensemble counts its transactions by itself, and anew \
-                 after a restore",
-            )),
+            other => Err(unsupported(other, &self.capabilities, RAISE_FENCE)),
         }
     }
 

@@ -76,18 +76,16 @@ impl Store {
         let silent =
             || unavailable("no answer, long after the others of the batch", Certainty::Unknown);
         let mut answers: Vec<_> = batch.iter().map(|_| Err(silent())).collect();
-        let mut end = None;
+        let mut end = Moment::NEVER;
         loop {
-            let late = async {
-                match end {
-                    Some(end) => self.clock.sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
+            let next = select! {
+                biased;
+                next = asked.next() => next,
+                () = self.clock.sleep_until(end) => None,
             };
-            let next = select! { biased; next = asked.next() => next, () = late => None };
             let Some((at, answer)) = next else { return Ok(answers) };
             answers[at] = answer;
-            end.get_or_insert_with(|| self.clock.now().after(grace(batch)));
+            end = end.min(self.clock.now().after(grace(batch)));
         }
     }
 

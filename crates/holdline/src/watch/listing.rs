@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use holdline_core::{ListRequest, LockError, LockName, Snapshot};
+use holdline_core::{ListRequest, LockError, LockName};
 
 use super::Coverage;
 use super::compare::{Names, WatchedName};
@@ -29,7 +29,7 @@ pub(super) async fn read(
     if let Some(name) = pattern.exact() {
         let asked = clock.now();
         let snapshot = client.admin().inspect(name).await?;
-        let names = if is_of_interest(&snapshot) {
+        let names = if snapshot.is_used() {
             BTreeMap::from([(name.clone(), WatchedName::new(snapshot, asked, clock.now()))])
         } else {
             BTreeMap::new()
@@ -54,7 +54,7 @@ pub(super) async fn read(
             }
             listed += 1;
             last = Some(snapshot.name.clone());
-            if is_of_interest(&snapshot) && pattern.matches(&snapshot.name) {
+            if snapshot.is_used() && pattern.matches(&snapshot.name) {
                 entries += here;
                 let name = snapshot.name.clone();
                 names.insert(name, WatchedName::new(snapshot, asked, answered));
@@ -68,8 +68,4 @@ pub(super) async fn read(
             _ => return Ok(Listing { names, coverage: Coverage::All }),
         }
     }
-}
-
-fn is_of_interest(snapshot: &Snapshot) -> bool {
-    snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }

@@ -72,8 +72,8 @@ impl WatchOptions {
         self.max_entries
     }
 
-    /// Returns the pause after a round that took this long.
-    pub(super) fn pause_after(&self, took: Duration) -> Duration {
+    /// Returns the pause after a round that took this long, unless rounds fail.
+    pub fn pause_after(&self, took: Duration) -> Duration {
         let share = self.max_share_percent.clamp(1, 50);
         // Of `share` parts in 100 the store works; the rest of them it must be left alone.
         let left_alone = took.saturating_mul(100 - share) / share;

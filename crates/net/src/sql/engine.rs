@@ -13,7 +13,7 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditTrail, Capabilities, ClockKind, ListPage, ListRequest,
-    LockError, LockName, RenewReply, RenewRequest, Snapshot,
+    LockError, LockName, RenewReply, RenewRequest,
 };
 
 use crate::fast_path::FastPath;
@@ -22,8 +22,6 @@ use crate::fast_path::FastPath;
 const BATCH: usize = 128;
 /// How much later than its lease a dead holder's name may become free.
 const LAG: Duration = Duration::from_millis(5);
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many names of a listing one call reads.
 pub const SHOWN_AT_ONCE: usize = 100;
 /// How many holders and waiters of each of them it returns.
@@ -131,7 +129,7 @@ impl<'a> NameRange<'a> {
             prefix,
             after: request.after.as_ref().map(|name| name.as_str().as_bytes()),
             before: behind(prefix),
-            limit: request.limit.clamp(1, MAX_PAGE) + 1,
+            limit: request.limit() + 1,
         }
     }
 
@@ -142,11 +140,6 @@ impl<'a> NameRange<'a> {
         let after = names.last().filter(|_| more).cloned();
         ListPage { names: Vec::with_capacity(names.len()), after }
     }
-}
-
-/// Returns whether a listing shows a name: it may have become free meanwhile.
-pub fn is_used(shown: &Snapshot) -> bool {
-    shown.is_held() || shown.queue_length > 0 || shown.freeze.is_some()
 }
 
 /// The first text behind all that begin with a prefix; `None` when there is none.

@@ -7,6 +7,7 @@
 //! | [`link`] | the connection: how it is kept open, and how a statement waits for it |
 //! | [`requests`] | how values of a request are encoded |
 //! | [`rows`], [`replies`] | the columns of a reply, and what they mean |
+//! | [`row_lock`] | the waits for rows that users lock, and their errors |
 //! | [`checkup`] | the checks of `doctor` that both have |
 
 pub mod checkup;
@@ -14,6 +15,7 @@ pub mod engine;
 pub mod link;
 pub mod replies;
 pub mod requests;
+pub mod row_lock;
 pub mod rows;
 mod server;
 mod supervisor;

@@ -5,7 +5,6 @@ use std::time::Duration;
 use holdline_core::{
     AcquireRequest, Ending, Hold, LeaseId, LockKind, LockName, Metadata, Mode, ReleaseRequest,
 };
-use holdline_http::wire::{Acquire, Release};
 use serde_json::Value;
 use tokio::time::timeout;
 
@@ -136,7 +135,7 @@ async fn leases_of_our_own_programs_count_too() {
         metadata: Metadata::default(),
     };
     let ask = async |name: &str, id: u8| {
-        let body = serde_json::to_string(&Acquire::of(&acquire(name, id))).expect("JSON");
+        let body = serde_json::to_string(&acquire(name, id)).expect("JSON");
         ground.ask("POST", "/v1/engine/acquire", &body).await
     };
     for (name, id) in [("a", 1), ("b", 2), ("b", 2)] {
@@ -147,7 +146,7 @@ async fn leases_of_our_own_programs_count_too() {
     let request = acquire("a", 1);
     let ending = Ending { for_good: true, hold: request.hold };
     let release = ReleaseRequest { name: request.name, lease_id: request.lease_id, ending };
-    let release = serde_json::to_string(&Release::of(&release)).expect("JSON");
+    let release = serde_json::to_string(&release).expect("JSON");
     assert_eq!(ground.ask("POST", "/v1/engine/release", &release).await.status, 200);
     assert_eq!(ask("c", 3).await.status, 200);
 }

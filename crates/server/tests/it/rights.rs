@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use holdline_core::{AcquireRequest, Hold, LeaseId, LockKind, LockName, Metadata, Mode};
-use holdline_http::wire::Acquire;
 use holdline_server::ServerConfig;
 
 use crate::ground::{Ground, request};
@@ -119,7 +118,7 @@ async fn who_may_not_view_does_not_see_who_holds() {
         claim_window: Duration::from_secs(1),
         metadata: Metadata::default(),
     };
-    let engine = serde_json::to_string(&Acquire::of(&request)).expect("JSON");
+    let engine = serde_json::to_string(&request).expect("JSON");
     for (path, body, status) in [
         ("/v1/locks/a", "", 423),
         ("/v1/locks/a", body, 423),

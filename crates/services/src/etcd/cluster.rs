@@ -163,7 +163,7 @@ impl EtcdCluster {
     /// # Panics
     /// It does not run.
     pub fn stop(&self, member: usize) {
-        self.nodes[member].stop();
+        self.nodes[member].process.stop();
     }
 
     /// Lets a stopped member go on.
@@ -171,7 +171,7 @@ impl EtcdCluster {
     /// # Panics
     /// It does not run.
     pub fn cont(&self, member: usize) {
-        self.nodes[member].cont();
+        self.nodes[member].process.cont();
     }
 
     /// As [`EtcdServer::step_clock`](crate::EtcdServer::step_clock), for one member.
@@ -179,13 +179,13 @@ impl EtcdCluster {
     /// # Panics
     /// As there.
     pub fn step_clock(&self, member: usize, ahead: i64) {
-        self.nodes[member].step_clock(ahead);
+        self.nodes[member].process.step_clock(ahead);
     }
 
     /// What a member has written to its log since its first start.
     #[must_use]
     pub fn log(&self, member: usize) -> String {
-        self.nodes[member].log()
+        self.nodes[member].process.log()
     }
 
     /// Kills a member (`SIGKILL`) and waits until it is dead.
@@ -193,7 +193,7 @@ impl EtcdCluster {
     /// # Panics
     /// It does not run.
     pub fn kill(&self, member: usize) {
-        self.nodes[member].kill();
+        self.nodes[member].process.kill();
     }
 
     /// Starts a killed member again with what it has stored. It serves only once it finds a

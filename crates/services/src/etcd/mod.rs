@@ -70,7 +70,7 @@ impl EtcdServer {
     /// The server does not run.
     #[must_use]
     pub fn pid(&self) -> u32 {
-        self.node.pid()
+        self.node.process.pid()
     }
 
     /// Runs the real `etcdctl` against this server and returns what it prints.
@@ -90,7 +90,7 @@ impl EtcdServer {
     /// What the server has written to its log since the first start.
     #[must_use]
     pub fn log(&self) -> String {
-        self.node.log()
+        self.node.process.log()
     }
 
     /// Stops the server (`SIGSTOP`); returns when it is stopped.
@@ -98,7 +98,7 @@ impl EtcdServer {
     /// # Panics
     /// The server does not run.
     pub fn stop(&self) {
-        self.node.stop();
+        self.node.process.stop();
     }
 
     /// Lets a stopped server go on.
@@ -106,7 +106,7 @@ impl EtcdServer {
     /// # Panics
     /// The server does not run.
     pub fn cont(&self) {
-        self.node.cont();
+        self.node.process.cont();
     }
 
     /// Lets the server's wall clock run this many seconds ahead of ours, or behind, from now on
@@ -115,7 +115,7 @@ impl EtcdServer {
     /// # Panics
     /// The server does not run, or the kernel does not let us at its memory.
     pub fn step_clock(&self, ahead: i64) {
-        self.node.step_clock(ahead);
+        self.node.process.step_clock(ahead);
     }
 
     /// Kills the server (`SIGKILL`) and waits until it is dead.
@@ -123,7 +123,7 @@ impl EtcdServer {
     /// # Panics
     /// The server does not run.
     pub fn kill(&self) {
-        self.node.kill();
+        self.node.process.kill();
     }
 
     /// Ends the server in good order (`SIGTERM`): all that it acknowledged is in its store.
@@ -131,7 +131,7 @@ impl EtcdServer {
     /// # Panics
     /// The server does not run, or does not end.
     pub fn end(&self) {
-        self.node.end();
+        self.node.process.shutdown();
     }
 
     /// The revision of the store now.
@@ -159,7 +159,7 @@ impl EtcdServer {
     /// # Panics
     /// `copy` is none, or the server does not start with it; the message says why.
     pub fn restore(&self, copy: &Path) {
-        self.node.kill();
+        self.node.process.kill();
         self.node.restore(copy, &self.node.as_member()).unwrap_or_else(|why| panic!("{why}"));
         self.restart();
     }

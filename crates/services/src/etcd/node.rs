@@ -7,7 +7,6 @@ use crate::hosts::Host;
 use crate::ports::Port;
 use crate::server_process::ServerProcess;
 use crate::{Certificates, Failure, programs, spawner};
-use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -20,7 +19,7 @@ const TOKEN_KEY: &[u8] = b"only tests sign with this key, which is no secret";
 
 #[derive(Debug)]
 pub(super) struct Node {
-    process: ServerProcess,
+    pub(super) process: ServerProcess,
     name: String,
     config: EtcdConfig,
     program: PathBuf,
@@ -94,38 +93,14 @@ impl Node {
         self.certificates.as_ref().expect("the server was started with TLS")
     }
 
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
-    }
-
     /// How this member is named in the list of all members.
     pub(super) fn as_member(&self) -> String {
         format!("{}=http://{}:{}", self.name, self.ip(), self.peer.number())
     }
 
-    pub(super) fn stop(&self) {
-        self.process.stop();
-    }
-
-    pub(super) fn cont(&self) {
-        self.process.cont();
-    }
-
-    pub(super) fn step_clock(&self, ahead: i64) {
-        self.process.step_clock(ahead);
-    }
-
-    pub(super) fn kill(&self) {
-        self.process.end_by(Signal::KILL);
-    }
-
-    pub(super) fn end(&self) {
-        self.process.end_by(Signal::TERM);
-    }
-
     pub(super) fn relaunch(&self, members: &str) {
         if self.process.is_running() {
-            self.kill();
+            self.process.kill();
         }
         if let Err(why) = self.launch(members) {
             panic!("{why}");
@@ -134,7 +109,7 @@ impl Node {
 
     /// Starts the program; whether it serves is another question.
     pub(super) fn launch(&self, members: &str) -> Result<(), Failure> {
-        *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = self.log().len();
+        *self.started_at.lock().unwrap_or_else(PoisonError::into_inner) = self.process.log().len();
         let mut command = match &self.host {
             Some(host) => host.mortal(&self.program),
             None => spawner::mortal(&self.program),
@@ -195,9 +170,9 @@ impl Node {
     /// Waits until the member serves clients.
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
         let before = *self.started_at.lock().unwrap_or_else(PoisonError::into_inner);
-        let ready = || self.log().get(before..).unwrap_or_default().contains(READY);
+        let ready = || self.process.log().get(before..).unwrap_or_default().contains(READY);
         let Err(why) = self.process.await_that(ready) else { return Ok(()) };
-        let log = self.log();
+        let log = self.process.log();
         let reply = log.get(before..).unwrap_or(&log).to_owned();
         Err(Failure::because(format!("{} {why}", self.program.display()), reply))
     }
@@ -250,10 +225,6 @@ impl Node {
             return Ok(text(&output.stdout));
         }
         Err(Failure::because("`etcdctl` fails", text(&output.stderr)))
-    }
-
-    pub(super) fn log(&self) -> String {
-        self.process.log()
     }
 
     fn data(&self) -> PathBuf {

@@ -10,10 +10,9 @@ use crate::ports::Port;
 use crate::postgres::cluster::copy;
 use crate::programs::of_system;
 use crate::scratch::Scratch;
-use crate::server_process::ServerProcess;
+use crate::server_process::{ServerProcess, process_controls, process_questions};
 use crate::wheel::target_directory;
 use crate::{Certificates, Failure, ServerClock, spawner};
-use rustix::process::Signal;
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -43,6 +42,9 @@ pub struct MariaDbServer {
     certificates: Option<Certificates>,
     clock: Option<ServerClock>,
 }
+
+process_questions!(MariaDbServer);
+process_controls!(MariaDbServer);
 
 impl MariaDbServer {
     /// The password of the user `holdline`.
@@ -117,34 +119,10 @@ impl MariaDbServer {
         self.certificates.as_ref().expect("the server was started with TLS")
     }
 
-    /// The server's wall clock.
-    ///
-    /// # Panics
-    /// It was started without [`MariaDbConfig::with_clock`].
-    #[must_use]
-    pub fn clock(&self) -> &ServerClock {
-        self.clock.as_ref().expect("the server was started with a clock to be moved")
-    }
-
-    /// The directory in which the server keeps its files and its socket.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.process.directory()
-    }
-
     /// The unix socket on which the server listens too.
     #[must_use]
     pub fn socket(&self) -> PathBuf {
         self.directory().join("s")
-    }
-
-    /// The process number of the server.
-    ///
-    /// # Panics
-    /// The server does not run.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
     }
 
     /// Runs statements behind the engine's back, as the server's own root, in the database `locks`,
@@ -163,59 +141,6 @@ impl MariaDbServer {
     /// What the server has said.
     pub fn try_sql(&self, statements: &str) -> Result<Vec<String>, String> {
         exchange::run(&self.socket(), "locks", statements)
-    }
-
-    /// What the server has written to its log since the first start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.process.log()
-    }
-
-    /// Stops the server (`SIGSTOP`): connections stay, nothing is answered. Returns
-    /// when it stands.
-    ///
-    /// # Panics
-    /// The server does not run.
-    pub fn stop(&self) {
-        self.process.stop();
-    }
-
-    /// Lets a stopped server go on.
-    ///
-    /// # Panics
-    /// The server does not run.
-    pub fn cont(&self) {
-        self.process.cont();
-    }
-
-    /// Kills the server (`SIGKILL`), as when memory runs out, and waits until it is gone. What it
-    /// had written to its files stays.
-    ///
-    /// # Panics
-    /// The server does not run, or does not end.
-    pub fn kill(&self) {
-        self.process.end_by(Signal::KILL);
-    }
-
-    /// Asks the server to end in order, and waits until it has.
-    ///
-    /// # Panics
-    /// The server does not run, or does not end.
-    pub fn shutdown(&self) {
-        self.process.end_by(Signal::TERM);
-    }
-
-    /// Starts the server again in its directory and on its port; ends it first if it runs.
-    ///
-    /// # Panics
-    /// The server does not start; the message says why.
-    pub fn restart(&self) {
-        if self.process.is_running() {
-            self.shutdown();
-        }
-        if let Err(why) = self.start_here() {
-            panic!("{why}");
-        }
     }
 
     /// Copies what the server has stored, into its directory; returns where the copy lies. The

@@ -9,7 +9,7 @@ pub use pooler::PgBouncer;
 
 use crate::ports::Port;
 use crate::scratch::Scratch;
-use crate::server_process::ServerProcess;
+use crate::server_process::{ServerProcess, process_questions};
 use crate::wait::{LIMIT, until};
 use crate::{Certificates, Failure, ServerClock, spawner};
 use cluster::Programs;
@@ -54,6 +54,8 @@ impl Drop for ChangeStream {
         let _ = self.0.wait();
     }
 }
+
+process_questions!(PostgresServer);
 
 impl PostgresServer {
     /// Starts a server and waits until it answers.
@@ -119,30 +121,6 @@ impl PostgresServer {
     #[must_use]
     pub fn certificates(&self) -> &Certificates {
         self.certificates.as_ref().expect("the server was started with TLS")
-    }
-
-    /// The server's wall clock.
-    ///
-    /// # Panics
-    /// It was started without [`PostgresConfig::with_clock`].
-    #[must_use]
-    pub fn clock(&self) -> &ServerClock {
-        self.clock.as_ref().expect("the server was started with a clock to be moved")
-    }
-
-    /// The directory in which the server keeps its files and its socket.
-    #[must_use]
-    pub fn directory(&self) -> &Path {
-        self.process.directory()
-    }
-
-    /// The process number of the server's first process.
-    ///
-    /// # Panics
-    /// The server does not run.
-    #[must_use]
-    pub fn pid(&self) -> u32 {
-        self.process.pid()
     }
 
     /// Runs statements behind the engine's back, as the server's own user, and returns the rows
@@ -213,12 +191,6 @@ impl PostgresServer {
         };
         until(LIMIT, streams).expect("the server sends its changes");
         ChangeStream(child)
-    }
-
-    /// What the server has written to its log since the first start.
-    #[must_use]
-    pub fn log(&self) -> String {
-        self.process.log()
     }
 
     /// Waits until the server's log holds `text`.
@@ -296,7 +268,7 @@ impl PostgresServer {
         // Standing still, it makes no process that would be missed here.
         self.stop();
         self.signal_workers(Signal::KILL);
-        self.process.end_by(Signal::KILL);
+        self.process.kill();
     }
 
     /// Asks the server to end at once but in order, and waits until it has.

@@ -9,7 +9,6 @@ use crate::scratch::Scratch;
 use crate::server_process::ServerProcess;
 use crate::wait::{LIMIT, until};
 use crate::{Failure, Flavour, Raw, Reply, spawner};
-use rustix::process::Signal;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -199,6 +198,6 @@ impl Sentinel {
     /// # Panics
     /// It does not run.
     pub fn kill(&self) {
-        self.process.end_by(Signal::KILL);
+        self.process.kill();
     }
 }

@@ -121,7 +121,7 @@ impl ZooKeeper {
     /// It does not run.
     #[must_use]
     pub fn pid(&self, member: usize) -> u32 {
-        self.nodes[member].pid()
+        self.nodes[member].process.pid()
     }
 
     /// What a member answers to one of the words of four letters; empty when it does not answer.
@@ -144,7 +144,7 @@ impl ZooKeeper {
     /// What a member has written to its log since its first start.
     #[must_use]
     pub fn log(&self, member: usize) -> String {
-        self.nodes[member].log()
+        self.nodes[member].process.log()
     }
 
     /// Stops a member (`SIGSTOP`); returns when it is stopped.
@@ -152,7 +152,7 @@ impl ZooKeeper {
     /// # Panics
     /// It does not run.
     pub fn stop(&self, member: usize) {
-        self.nodes[member].stop();
+        self.nodes[member].process.stop();
     }
 
     /// Lets a stopped member go on.
@@ -160,7 +160,7 @@ impl ZooKeeper {
     /// # Panics
     /// It does not run.
     pub fn cont(&self, member: usize) {
-        self.nodes[member].cont();
+        self.nodes[member].process.cont();
     }
 
     /// Lets a member's wall clock run this many seconds ahead of ours, or behind, from now on and
@@ -169,7 +169,7 @@ impl ZooKeeper {
     /// # Panics
     /// It does not run, or the kernel does not let us at its memory.
     pub fn step_clock(&self, member: usize, ahead: i64) {
-        self.nodes[member].step_clock(ahead);
+        self.nodes[member].process.step_clock(ahead);
     }
 
     /// The numbers of the sessions on which nodes hang below a path.
@@ -224,7 +224,7 @@ impl ZooKeeper {
     /// # Panics
     /// It does not run.
     pub fn kill(&self, member: usize) {
-        self.nodes[member].kill();
+        self.nodes[member].process.kill();
     }
 
     /// Kills all members, starts them again with what they have stored, and waits until they
@@ -264,7 +264,7 @@ impl ZooKeeper {
     /// # Panics
     /// The copies are none, or a member does not start; the message says why.
     pub fn restore(&self, copies: &[PathBuf]) {
-        self.nodes.iter().for_each(Node::kill);
+        self.nodes.iter().for_each(|node| node.process.kill());
         for (node, copy) in self.nodes.iter().zip(copies) {
             node.restore(copy).unwrap_or_else(|why| panic!("{why}"));
         }

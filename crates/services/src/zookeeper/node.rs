@@ -4,7 +4,6 @@ use super::{ZooKeeperConfig, snapshot};
 use crate::ports::Port;
 use crate::server_process::ServerProcess;
 use crate::{Certificates, Failure, Scratch, programs, spawner};
-use rustix::process::Signal;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::path::{Path, PathBuf};
@@ -31,7 +30,7 @@ const JAVA: [&str; 5] = [
 
 #[derive(Debug)]
 pub(super) struct Node {
-    process: ServerProcess,
+    pub(super) process: ServerProcess,
     number: usize,
     config: ZooKeeperConfig,
     program: PathBuf,
@@ -78,10 +77,6 @@ impl Node {
     /// What was made for TLS; the member must have it.
     pub(super) fn secure(&self) -> &Secure {
         self.secure.as_ref().expect("the server was started with TLS")
-    }
-
-    pub(super) fn pid(&self) -> u32 {
-        self.process.pid()
     }
 
     /// How this member is named in everybody's configuration.
@@ -172,28 +167,12 @@ impl Node {
     pub(super) fn await_ready(&self) -> Result<(), Failure> {
         let serves = || self.mode().is_some() && self.listens_for_tls();
         let Err(why) = self.process.await_that(serves) else { return Ok(()) };
-        Err(Failure::because(format!("ZooKeeper {why}"), self.log()))
-    }
-
-    pub(super) fn stop(&self) {
-        self.process.stop();
-    }
-
-    pub(super) fn cont(&self) {
-        self.process.cont();
-    }
-
-    pub(super) fn step_clock(&self, ahead: i64) {
-        self.process.step_clock(ahead);
-    }
-
-    pub(super) fn kill(&self) {
-        self.process.end_by(Signal::KILL);
+        Err(Failure::because(format!("ZooKeeper {why}"), self.process.log()))
     }
 
     pub(super) fn relaunch(&self, members: &str) {
         if self.process.is_running() {
-            self.kill();
+            self.process.kill();
         }
         if let Err(why) = self.launch(members) {
             panic!("{why}");
@@ -222,10 +201,6 @@ impl Node {
 
     fn data(&self) -> PathBuf {
         self.process.directory().join("data")
-    }
-
-    pub(super) fn log(&self) -> String {
-        self.process.log()
     }
 }
 

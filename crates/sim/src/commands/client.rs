@@ -9,6 +9,7 @@ use crate::call::{Call, is};
 use crate::commands::keys::database;
 use crate::errors::{CommandResult, ErrorReply, NOT_INTEGER, SYNTAX, WRONG_PASS, wrong_count};
 use crate::number;
+use crate::options::VERSION;
 use crate::resp::{Protocol, Reply};
 use crate::session::{Connection, ConnectionId, ReplyMode};
 use crate::state::{Pause, ServerCondition};
@@ -37,7 +38,6 @@ const CLIENT: &[Command] = &[
         let name = call.session().map(|session| session.name.clone());
         Ok(Reply::bulk_or_null(name.filter(|name| !name.is_empty())))
     }),
-    keyless("client|setinfo", 4, TALK, set_info),
     keyless("client|list", -2, TALK | ADMIN, list),
     keyless("client|info", 2, TALK, |call| {
         let line = call.session().map(|session| describe(session)).unwrap_or_default();
@@ -106,11 +106,10 @@ fn hello(call: &mut Call<'_>) -> CommandResult {
 fn hello_reply(call: &mut Call<'_>) -> Reply {
     let new = call.session().is_some_and(|session| session.protocol == Protocol::Resp3);
     let role = if call.state.is_in(ServerCondition::Replica) { "replica" } else { "master" };
-    let version = call.state.options.version_text();
     let pair = |name: &str, value: Reply| (Reply::bulk(name.as_bytes()), value);
     Reply::Map(vec![
         pair("server", Reply::bulk(b"redis")),
-        pair("version", Reply::bulk(version.as_bytes())),
+        pair("version", Reply::bulk(VERSION.as_bytes())),
         pair("proto", Reply::Integer(if new { 3 } else { 2 })),
         pair("id", Reply::Integer(signed(call.connection))),
         pair("mode", Reply::bulk(b"standalone")),
@@ -166,26 +165,6 @@ fn set_name(call: &mut Call<'_>, name: &[u8]) -> CommandResult {
     Ok(Reply::OK)
 }
 
-fn set_info(call: &mut Call<'_>) -> CommandResult {
-    let attribute = call.args[2];
-    let value = call.args[3];
-    let version = is(attribute, "LIB-VER");
-    let shown = if version { "lib-ver" } else { "lib-name" };
-    if !version && !is(attribute, "LIB-NAME") {
-        let shown = String::from_utf8_lossy(attribute).into_owned();
-        return Err(format!("ERR Unrecognized option '{shown}'").into());
-    }
-    if !is_name(value) {
-        let says = format!("ERR {shown} cannot contain spaces, newlines or special characters.");
-        return Err(says.into());
-    }
-    if let Some(session) = call.session() {
-        let place = if version { &mut session.library.1 } else { &mut session.library.0 };
-        *place = value.to_vec();
-    }
-    Ok(Reply::OK)
-}
-
 /// The client address of a connection.
 fn address(id: ConnectionId) -> String {
     format!("127.0.0.1:{}", 10_000 + id.0 % 50_000)
@@ -200,7 +179,7 @@ fn describe(session: &Connection) -> String {
     let flags = if session.is_subscribed() { "P" } else { "N" };
     format!(
         "id={} addr={} laddr=127.0.0.1:6379 fd=8 name={} age=0 idle=0 flags={flags} db={} sub={} \
-         psub=0 ssub={} multi=-1 qbuf=0 user={} resp={} lib-name={} lib-ver={}\n",
+         psub=0 ssub={} multi=-1 qbuf=0 user={} resp={}\n",
         session.id.0,
         address(session.id),
         text(&session.name),
@@ -209,8 +188,6 @@ fn describe(session: &Connection) -> String {
         session.shard_channels.len(),
         text(&session.user),
         if session.protocol == Protocol::Resp3 { 3 } else { 2 },
-        text(&session.library.0),
-        text(&session.library.1),
     )
 }
 

@@ -3,6 +3,7 @@
 use super::{Command, FAST, LOADING, NO_SCRIPT, Run, STALE, all, container, keyless};
 use crate::call::{Call, is};
 use crate::errors::CommandResult;
+use crate::options::VERSION;
 use crate::resp::Reply;
 use crate::state::{ServerCondition, ServerData};
 
@@ -54,11 +55,7 @@ fn command(call: &mut Call<'_>) -> CommandResult {
         None => Ok(Reply::Array(all().map(row).collect())),
         Some(word) if is(word, "COUNT") => Ok(Reply::count(all().count())),
         Some(word) if is(word, "INFO") => {
-            let compare = call.state.options.has_compare();
-            let known = |name: &&[u8]| {
-                let command = all().find(|command| is(name, command.name));
-                command.filter(|command| compare || command.name != "delex")
-            };
+            let known = |name: &&[u8]| all().find(|command| is(name, command.name));
             let rows = call.args[2..].iter().map(|name| known(name).map_or(Reply::NullArray, row));
             Ok(Reply::Array(rows.collect()))
         }
@@ -124,9 +121,7 @@ fn server(state: &ServerData) -> String {
     format!(
         "redis_version:{}\r\nredis_mode:standalone\r\nprocess_id:1\r\nrun_id:{}\r\n\
          tcp_port:6379\r\nserver_time_usec:{}\r\nuptime_in_seconds:{uptime}\r\n",
-        state.options.version_text(),
-        state.run_id,
-        state.now_us,
+        VERSION, state.run_id, state.now_us,
     )
 }
 

@@ -14,7 +14,6 @@ pub(crate) const TABLE: &[Command] = &[
     keyless("keys", 2, READ, keys),
     keyless("scan", -2, READ, scan),
     keyless("dbsize", 1, READ | FAST, dbsize),
-    one("delex", -2, WRITE | FAST, delex),
     keyless("flushall", -1, WRITE, flushall),
 ];
 
@@ -29,22 +28,6 @@ fn exists(call: &mut Call<'_>) -> CommandResult {
 fn kind(call: &mut Call<'_>) -> CommandResult {
     let name = call.entry(call.args[1]).map_or("none", |entry| entry.value.kind());
     Ok(Reply::status(name))
-}
-
-/// DELEX of Redis 8.4: deletes the key if its value equals, or differs from, the argument.
-fn delex(call: &mut Call<'_>) -> CommandResult {
-    let key = call.args[1];
-    let equal = match &call.args[2..] {
-        [] => return Ok(Reply::flag(call.remove(key))),
-        [word, value] if is(word, "IFEQ") => (true, *value),
-        [word, value] if is(word, "IFNE") => (false, *value),
-        _ => return Err(SYNTAX.into()),
-    };
-    let Some(value) = call.find::<Vec<u8>>(key)? else { return Ok(Reply::Integer(0)) };
-    if (value.as_slice() == equal.1) != equal.0 {
-        return Ok(Reply::Integer(0));
-    }
-    Ok(Reply::flag(call.remove(key)))
 }
 
 fn keys(call: &mut Call<'_>) -> CommandResult {

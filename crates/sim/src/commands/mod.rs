@@ -21,7 +21,6 @@ use std::sync::OnceLock;
 
 use crate::call::Call;
 use crate::errors::{CommandResult, ErrorReply, wrong_count};
-use crate::options::RedisOptions;
 
 pub(crate) const WRITE: u32 = 1;
 pub(crate) const READ: u32 = 1 << 1;
@@ -172,10 +171,6 @@ pub(crate) enum Unknown {
 }
 
 impl Unknown {
-    fn name(&self) -> &'static str {
-        if let Unknown::Count(name) = self { name } else { "" }
-    }
-
     /// Returns the error reply.
     pub(crate) fn refusal(&self, args: &[&[u8]]) -> ErrorReply {
         match self {
@@ -207,19 +202,6 @@ impl Unknown {
 
 fn cut(text: &[u8]) -> &[u8] {
     &text[..text.len().min(128)]
-}
-
-/// Finds a command that a server of this version has.
-pub(crate) fn find_for(
-    options: &RedisOptions,
-    args: &[&[u8]],
-) -> Result<&'static Command, Unknown> {
-    let found = find(args);
-    match found.as_ref().map_or_else(Unknown::name, |command| command.name) {
-        "delex" if !options.has_compare() => Err(Unknown::Command),
-        "client|setinfo" if options.version < (7, 2, 0) => Err(Unknown::Subcommand),
-        _ => found,
-    }
 }
 
 /// Finds the command or subcommand of these arguments.

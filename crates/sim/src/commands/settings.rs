@@ -5,7 +5,6 @@ use crate::call::{Call, is};
 use crate::errors::{CommandResult, ErrorReply, SYNTAX, wrong_count};
 use crate::options::seconds;
 use crate::resp::Reply;
-use crate::state::ServerData;
 
 const OPERATE: u32 = ADMIN | NO_SCRIPT | LOADING | STALE;
 
@@ -60,12 +59,6 @@ fn set(call: &mut Call<'_>) -> CommandResult {
     Ok(Reply::OK)
 }
 
-/// Returns whether the only user may not run a command.
-pub(crate) fn is_forbidden(state: &ServerData, command: &Command) -> bool {
-    let parent = command.name.split('|').next().unwrap_or_default();
-    state.forbidden.iter().any(|name| name == command.name || name == parent)
-}
-
 fn dry_run(call: &mut Call<'_>) -> CommandResult {
     let user = call.args[2];
     let words = &call.args[3..];
@@ -73,17 +66,13 @@ fn dry_run(call: &mut Call<'_>) -> CommandResult {
         let user = String::from_utf8_lossy(user).into_owned();
         return Err(format!("ERR User '{user}' not found").into());
     }
-    let command = super::find(words).map_err(|unknown| match unknown {
+    super::find(words).map_err(|unknown| match unknown {
         super::Unknown::Count(name) => wrong_count(name),
         _ => {
             let name = String::from_utf8_lossy(words[0]).into_owned();
             ErrorReply::from(format!("ERR Command '{name}' not found"))
         }
     })?;
-    if is_forbidden(call.state, command) {
-        let says = format!("This user has no permissions to run the '{}' command", command.name);
-        return Ok(Reply::Bulk(says.into_bytes()));
-    }
     Ok(Reply::OK)
 }
 

@@ -30,26 +30,23 @@ struct SetOptions<'a> {
     get: bool,
     keep: bool,
     end: Option<(Unit, &'a [u8])>,
-    equal: Option<&'a [u8]>,
 }
 
 impl<'a> SetOptions<'a> {
-    fn read(args: &[&'a [u8]], compare: bool) -> Result<SetOptions<'a>, ErrorReply> {
+    fn read(args: &[&'a [u8]]) -> Result<SetOptions<'a>, ErrorReply> {
         let mut options = SetOptions::default();
         let mut words = args.iter();
         while let Some(word) = words.next() {
             let alone = options.end.is_none() && !options.keep;
             let unit = Unit::ALL.into_iter().find(|unit| is(word, unit.option()));
-            if is(word, "NX") && !options.present && options.equal.is_none() {
+            if is(word, "NX") && !options.present {
                 options.absent = true;
-            } else if is(word, "XX") && !options.absent && options.equal.is_none() {
+            } else if is(word, "XX") && !options.absent {
                 options.present = true;
             } else if is(word, "GET") {
                 options.get = true;
             } else if is(word, "KEEPTTL") && options.end.is_none() {
                 options.keep = true;
-            } else if compare && is(word, "IFEQ") && !options.absent && !options.present {
-                options.equal = Some(words.next().ok_or(SYNTAX)?);
             } else if let Some(unit) = unit.filter(|_| alone) {
                 options.end = Some((unit, words.next().ok_or(SYNTAX)?));
             } else {
@@ -61,18 +58,12 @@ impl<'a> SetOptions<'a> {
 }
 
 fn set(call: &mut Call<'_>) -> CommandResult {
-    let compare = call.state.options.has_compare();
-    let options = SetOptions::read(&call.args[3..], compare)?;
+    let options = SetOptions::read(&call.args[3..])?;
     let end = options.end.map(|(unit, text)| deadline(call, unit, text)).transpose()?;
     let key = call.args[1];
-    let old = if options.get || options.equal.is_some() {
-        call.find::<Vec<u8>>(key)?.cloned()
-    } else {
-        None
-    };
-    let equal = options.equal.is_none_or(|wanted| old.as_deref() == Some(wanted));
+    let old = if options.get { call.find::<Vec<u8>>(key)?.cloned() } else { None };
     let there = call.entry(key).is_some();
-    let met = equal && !(options.absent && there) && (there || !options.present);
+    let met = !(options.absent && there) && (there || !options.present);
     if met {
         let kept = if options.keep { call.entry(key).and_then(|e| e.expires_at) } else { end };
         let value = Value::String(call.args[2].to_vec());

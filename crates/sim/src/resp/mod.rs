@@ -3,15 +3,14 @@
 //! Replies are values for both protocols: a command returns a map, and only the encoder knows that
 //! RESP2 has none.
 //!
-//! Read next: `request` (bytes to commands), `encode` (replies to bytes), `decode` (back again).
+//! Read next: `request` (bytes to commands), `encode` (replies to bytes). The tests read replies
+//! with the decoder of the test ground.
 
-mod decode;
 mod encode;
 mod request;
 
 use std::borrow::Cow;
 
-pub use decode::{DecodeError, ReplyDecoder};
 pub(crate) use encode::{encode, float_text};
 pub(crate) use request::RequestParser;
 

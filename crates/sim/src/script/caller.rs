@@ -8,8 +8,7 @@ use parking_lot::Mutex;
 use super::convert;
 use crate::call::Call;
 use crate::checks::{Effects, check_writes};
-use crate::commands::settings::is_forbidden;
-use crate::commands::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, Run, Unknown, WRITE, find_for};
+use crate::commands::{DENY_OOM, MAY_REPLICATE, NO_SCRIPT, Run, Unknown, WRITE, find};
 use crate::errors::{ErrorReply, OUT_OF_MEMORY};
 use crate::resp::{Protocol, Reply, float_text};
 use crate::session::ConnectionId;
@@ -131,7 +130,7 @@ fn run(slot: &Arc<Mutex<ScriptState>>, words: &[Vec<u8>]) -> Outcome {
     let Some(state) = state.as_mut() else {
         return Outcome::Failed("ERR redis.call() outside of a script".into());
     };
-    let command = match find_for(&state.options, &args) {
+    let command = match find(&args) {
         Ok(command) => command,
         Err(Unknown::Count(_)) => {
             return Outcome::Failed(
@@ -165,10 +164,6 @@ fn allowed(
 ) -> Result<(), ErrorReply> {
     if command.has(NO_SCRIPT) {
         return Err("ERR This Redis command is not allowed from script".into());
-    }
-    if is_forbidden(state, command) {
-        let says = "ERR The user executing the script can't run this command or subcommand";
-        return Err(says.into());
     }
     if running.read_only && command.has(WRITE | MAY_REPLICATE) {
         return Err("ERR Write commands are not allowed from read-only scripts.".into());

@@ -7,10 +7,11 @@
 use std::sync::Arc;
 
 use holdline::clock::ManualClock;
-use holdline_sim::{ConnectionId, FakeRedis, Protocol, RedisOptions, Reply, ReplyDecoder};
+use holdline_services::resp::{self, Reply, command as request};
+use holdline_sim::{ConnectionId, FakeRedis, RedisOptions};
 
 use crate::generator::{self as g, Generator, SeededRng};
-use crate::real::{RealRedis, Wire, request};
+use crate::real::{RealRedis, Wire};
 
 /// A command and which of two connections sends it.
 type Step = (usize, Vec<Vec<u8>>);
@@ -58,14 +59,14 @@ impl Pair {
     }
 
     fn read_reply(&mut self, at: usize) -> Reply {
-        let mut decoder = ReplyDecoder::default();
+        let mut bytes = Vec::new();
         loop {
-            if let Some(reply) = decoder.next_reply().expect("a server sends replies") {
+            if let Some((reply, _)) = resp::reply(&bytes).expect("a server sends replies") {
                 return reply;
             }
             let byte = self.wires[at].read(1);
             assert!(!byte.is_empty(), "the server says nothing more");
-            decoder.feed(&byte);
+            bytes.extend(byte);
         }
     }
 
@@ -98,19 +99,18 @@ impl Pair {
 }
 
 /// What an answer without order says, in some order.
-fn canonical(bytes: &[u8]) -> Option<Vec<Vec<u8>>> {
-    let mut decoder = ReplyDecoder::default();
-    decoder.feed(bytes);
+fn canonical(bytes: &[u8]) -> Option<Vec<String>> {
+    let (reply, _) = resp::reply(bytes).ok()??;
     let mut flat = Vec::new();
-    flatten(&decoder.next_reply().ok()??, &mut flat);
+    flatten(&reply, &mut flat);
     flat.sort();
     Some(flat)
 }
 
-fn flatten(reply: &Reply, out: &mut Vec<Vec<u8>>) {
+fn flatten(reply: &Reply, out: &mut Vec<String>) {
     match reply {
-        Reply::Array(items) | Reply::Set(items) => items.iter().for_each(|i| flatten(i, out)),
-        other => out.push(other.to_bytes(Protocol::Resp3)),
+        Reply::Array(items) => items.iter().for_each(|item| flatten(item, out)),
+        other => out.push(format!("{other:?}")),
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
+use holdline_services::resp::command as request;
 use holdline_services::{RedisConfig, RedisServer};
 
 /// One server, without persistence.
@@ -56,15 +57,4 @@ impl Wire {
         bytes.truncate(filled);
         bytes
     }
-}
-
-/// A command as a client sends it.
-pub(crate) fn request(args: &[Vec<u8>]) -> Vec<u8> {
-    let mut bytes = format!("*{}\r\n", args.len()).into_bytes();
-    for argument in args {
-        bytes.extend_from_slice(format!("${}\r\n", argument.len()).as_bytes());
-        bytes.extend_from_slice(argument);
-        bytes.extend_from_slice(b"\r\n");
-    }
-    bytes
 }

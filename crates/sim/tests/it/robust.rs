@@ -1,8 +1,8 @@
 //! Whatever comes, the server goes on; and the same always comes to the same.
 
 use crate::generator::{self as g, Generator, SeededRng};
-use crate::real::request;
 use crate::time::TestServer;
+use holdline_services::resp::command as request;
 use holdline_sim::{Memory, RedisOptions};
 use std::time::Duration;
 

@@ -9,17 +9,22 @@ use clap::{Args, Subcommand};
 
 use crate::config::Address;
 use crate::console::Console;
-use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use page::Page;
 
-/// What `demo` takes.
+/// Show what goes wrong with locks that expire, and what fencing tokens do about it
 #[derive(Debug, Args)]
 #[command(after_help = "Example:\n  holdline demo kleppmann")]
 #[command(subcommand_value_name = "WHAT", subcommand_help_heading = "Demonstrations")]
 pub(crate) struct DemoArgs {
     #[command(subcommand)]
     demo: Demo,
+}
+
+/// Describes `demo`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("demo", EngineChoice::Demonstration, AtStake::Nothing, run)
 }
 
 #[derive(Debug, Subcommand)]
@@ -45,8 +50,5 @@ async fn kleppmann(address: Address, console: &Console) -> Outcome {
         return Err(failure.fix("leave --url away: local: needs no server"));
     }
     let paused = paused::run(&address, &mut Page::new(console)).await?;
-    if console.is_json() {
-        console.object(&serde_json::json!({ "paused": paused }))?;
-    }
-    Ok(Exit::Success)
+    console.only_object(&serde_json::json!({ "paused": paused }))
 }

@@ -147,9 +147,12 @@ impl<'a> Client<'a> {
         input.map_or(Ok(()), |input| input.write_all(b"\n")).map_err(Failure::internal)?;
         let apples = self.expect("plain")?;
         self.prints(format_args!("writes {apples} without its token: accepted"))?;
-        let fenced = self.expect("fenced")?;
+        let newer = self.expect("fenced")?;
+        let is_rejected = !newer.is_empty();
+        let fenced =
+            if is_rejected { format!("rejected, {newer} is newer") } else { "accepted".into() };
         self.prints(format_args!("writes {apples} with its token: {fenced}"))?;
-        Ok(fenced.starts_with("rejected"))
+        Ok(is_rejected)
     }
 
     fn end(&mut self) -> Result<(), Failure> {
@@ -235,10 +238,9 @@ impl ClientArgs {
             Ok(())
         });
         match written {
-            Ok(()) => println!("fenced accepted"),
-            Err(FenceError::Stale(stale)) => {
-                println!("fenced rejected, {} is newer", stale.seen);
-            }
+            Ok(()) => println!("fenced"),
+            // The token that has rejected ours.
+            Err(FenceError::Stale(stale)) => println!("fenced {}", stale.seen),
             Err(error) => return Err(Failure::internal(error)),
         }
         let _ = guard.release().await;

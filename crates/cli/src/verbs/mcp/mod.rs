@@ -28,13 +28,14 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::{self, Session, SessionOptions};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use repository::Repository;
 use server::Server;
 
 /// How long the end waits for a store that does not answer.
 const CLOSE_LIMIT: Duration = Duration::from_secs(3);
 
-/// What `mcp` takes.
+/// Serve locks of files and branches to a coding agent, by the Model Context Protocol
 #[derive(Debug, Args)]
 #[command(after_help = "A client starts it and speaks the Model Context Protocol on standard \
     input and output. All leases end when the input ends. See docs/agents.md.\n\nExample, in the \
@@ -52,6 +53,11 @@ pub(crate) struct McpArgs {
     /// The name of the agent, for others [default: what the client reports]
     #[arg(long, value_name = "NAME")]
     agent: Option<String>,
+}
+
+/// Describes `mcp`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("mcp", EngineChoice::Used, AtStake::Names, run)
 }
 
 /// Serves one client until its input ends, or until SIGTERM or SIGINT.

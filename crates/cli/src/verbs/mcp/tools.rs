@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use holdline_core::lease::MAX_LEASE;
 use rmcp::ErrorData;
 use rmcp::handler::server::common::schema_for_input;
 use rmcp::model::{JsonObject, Tool, ToolAnnotations};
@@ -14,7 +15,7 @@ use serde::de::DeserializeOwned;
 pub(super) const MAX_WAIT: Duration = Duration::from_secs(300);
 
 /// The longest lease that an agent may ask for.
-const MAX_LEASE_SECONDS: u64 = 24 * 60 * 60;
+const MAX_LEASE_SECONDS: u64 = MAX_LEASE.as_secs();
 
 /// The longest purpose, in bytes.
 const MAX_PURPOSE: usize = 200;

@@ -2,11 +2,9 @@
 
 use clap::Args;
 use holdline::{Guard, LockOptions};
-use holdline_core::{ErrorKind, LockName};
+use holdline_core::LockName;
 
-use super::super::common;
 use super::Run;
-use crate::duration;
 use crate::failure::Failure;
 use crate::session::TRY_LIMIT;
 
@@ -15,7 +13,7 @@ use crate::session::TRY_LIMIT;
 pub(crate) struct AnyOfArgs {
     /// Hold the first of these names that is free, in place of NAME; HOLDLINE_NAME is that one. May
     /// be given several times
-    #[arg(long, value_name = "NAME,...", value_delimiter = ',', value_parser = common::name)]
+    #[arg(long, value_name = "NAME,...", value_delimiter = ',')]
     #[arg(conflicts_with_all = ["shared", "permits", "once_per"])]
     pub(crate) any_of: Vec<LockName>,
 }
@@ -23,21 +21,17 @@ pub(crate) struct AnyOfArgs {
 impl Run<'_> {
     /// Acquires the first name that is free, or the first that becomes free.
     pub(super) async fn first_free(&self, options: &LockOptions) -> Result<Guard, Failure> {
-        let names = &self.arguments.any.any_of;
-        let any_of = self.session.client().any_of_with(names, options);
+        let flags = &self.plan.run_only;
+        let any_of = self.session.client().any_of_with(&flags.any_of, options);
         let any_of = any_of.map_err(|error| named_twice(error.into()))?;
-        let only_try = self.arguments.only_tries();
         let tried =
             tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
         let error = match tried {
             Ok(Ok(guard)) => return Ok(guard),
             Ok(Err(error)) => error,
-            Err(_) => {
-                let message = format!("no answer within {}", duration::written(TRY_LIMIT));
-                self.session.error(ErrorKind::Unavailable { message })
-            }
+            Err(_) => self.session.no_answer("no answer", TRY_LIMIT),
         };
-        if only_try {
+        if flags.only_try {
             return Err(self.session.failure(error).await);
         }
         if error.is_contended() {

@@ -6,7 +6,6 @@
 //! passes (no answer, also at the start, no quorum, a lost term) does not.
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -16,18 +15,18 @@ use holdline_core::LockName;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 
-use super::super::common::{self, AboutArgs, ModeArgs, WaitArgs};
-use super::args::check_dashes;
-use super::metrics_file::MetricsArgs;
-use super::report::Report;
-use super::{AnyOfArgs, OnLost, Run, RunArgs, SlotArgs};
+use super::super::common::AboutArgs;
+use super::Run;
+use super::args::{RunOnly, RunPlan, check_dashes};
+use super::report::{Report, RunOutcome};
 use crate::child::{self, Signals};
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::session::{NoStore, Session, SessionOptions};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
 
@@ -36,7 +35,7 @@ use crate::view::millis;
 /// lead.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The arguments of `elect`.
+/// Run COMMAND while this candidate leads the election NAME, or watch who leads
 #[derive(Debug, Args)]
 #[command(override_usage = "holdline elect [OPTIONS] NAME [--] COMMAND...\n       \
     holdline elect NAME --observe")]
@@ -64,18 +63,15 @@ pub(crate) struct ElectArgs {
     observe: bool,
     /// Lead by a lease of this length instead of a live grant [default where the engine has no live
     /// grants: @default_lease@, or the longest that it keeps]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::lease)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::lease)]
     lease: Option<Duration>,
     /// How long the command may take to end after TERM, before KILL [default: 5s; less where the
     /// engine keeps no lease of @default_lease@]
-    #[arg(long, value_name = "DUR", allow_hyphen_values = true)]
-    #[arg(value_parser = duration::any)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = duration::any)]
     grace: Option<Duration>,
     #[command(flatten)]
     about: AboutArgs,
     /// The lock name of the election
-    #[arg(value_parser = common::name)]
     name: LockName,
     /// The program to run and its arguments
     #[arg(required_unless_present = "observe", trailing_var_arg = true, value_name = "COMMAND")]
@@ -83,40 +79,40 @@ pub(crate) struct ElectArgs {
     command: Vec<OsString>,
 }
 
-impl ElectArgs {
-    /// Checks where NAME stands, as `run` does.
-    ///
-    /// # Errors
-    /// NAME seems to be the beginning of the command.
-    pub(crate) fn check_dashes(&mut self, words: &[OsString]) -> Result<(), Failure> {
-        if self.observe {
-            return Ok(());
+/// Describes `elect`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("elect", |mut arguments: ElectArgs, invocation| {
+        let at_stake = AtStake::HoldAmongMachines("elect");
+        if arguments.observe {
+            return invocation.on_engine(&arguments.name, EngineChoice::Used, at_stake, observe);
         }
-        check_dashes("elect", &self.name, &mut self.command, words)
-    }
+        check_dashes("elect", &arguments.name, &mut arguments.command, &invocation.words)?;
+        invocation.on_engine(&arguments.campaigns(), EngineChoice::Used, at_stake, Campaigns::run)
+    })
+}
 
-    /// Returns how one term is held.
-    fn of_a_term(&self) -> RunArgs {
-        RunArgs {
+impl ElectArgs {
+    fn campaigns(self) -> Campaigns {
+        let term = RunPlan {
+            name: self.name,
+            command: self.command,
+            about: self.about,
+            value: self.value,
             lease: self.lease,
-            wait: WaitArgs::default(),
-            skip: false,
-            conflict_exit_code: None,
-            mode: ModeArgs::default(),
             grace: self.grace,
-            max_hold: None,
-            min_hold: None,
-            on_lost: OnLost::Term,
-            close: false,
-            any: AnyOfArgs::default(),
-            slot: SlotArgs::default(),
-            about: self.about.clone(),
-            report: None,
-            metrics: MetricsArgs::default(),
-            name: self.name.clone(),
-            command: self.command.clone(),
-        }
+            run_only: RunOnly::default(),
+        };
+        Campaigns { term, once: self.once, resign_on: self.resign_on }
     }
+}
+
+/// What the flags come to, unless they only ask for the leader.
+struct Campaigns {
+    /// How each term is held.
+    term: RunPlan,
+    /// Lead for one term only.
+    once: bool,
+    resign_on: Option<Signal>,
 }
 
 fn value(text: &str) -> Result<String, String> {
@@ -136,113 +132,95 @@ fn resign_signal(text: &str) -> Result<Signal, String> {
     }
 }
 
-/// Observes, or leads again and again.
-pub(crate) async fn run(arguments: &ElectArgs, address: Address, console: &Console) -> Outcome {
-    if arguments.observe {
-        return observe(arguments, address, console).await;
-    }
-    super::check_proc()?;
-    let waiting = Arc::new(WaitStatus::default());
-    let program = Path::new(&arguments.command[0]);
-    let program = program.file_name().unwrap_or(program.as_os_str());
-    let options = SessionOptions {
-        observer: Some(waiting.clone()),
-        program: Some(program.to_string_lossy().into_owned()),
-        progress: Some(console),
-        keeps_trying: !arguments.once,
-        ..SessionOptions::default()
-    };
-    // Before the session has threads of its own.
-    let mut signals = Signals::listen()?;
-    if let Some(signal) = arguments.resign_on {
-        signals.reserve(signal);
-    }
-    let session = match Session::open_unless_ended(address, options, &mut signals).await {
-        Ok(session) => session?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
-    };
-    let outcome = terms(arguments, &session, &waiting, &mut signals, console).await;
-    session.close().await;
-    outcome
-}
-
-/// Leads for one term after the other, until there is a reason to end.
-async fn terms(
-    arguments: &ElectArgs,
-    session: &Session,
-    waiting: &Arc<WaitStatus>,
-    signals: &mut Signals,
-    console: &Console,
-) -> Outcome {
-    // The name and the value are checked before anything is asked of the store.
-    session.client().election(arguments.name.as_str())?;
-    let of_a_term = arguments.of_a_term();
-    let value = arguments.value.as_str();
-    let run = Run { arguments: &of_a_term, value, session, waiting, console };
-    loop {
-        let mut report = Report::new(&of_a_term.name, of_a_term.mode.mode());
-        let outcome = run.run(signals, &mut report).await;
-        let queues = session.client().capabilities().queue;
-        let Some(pause) = again(arguments, queues, &outcome, &report, console) else {
-            return outcome;
+impl Campaigns {
+    /// Opens the session, and leads again and again.
+    async fn run(&self, address: Address, console: &Console) -> Outcome {
+        super::check_proc()?;
+        let waiting = Arc::new(WaitStatus::default());
+        let options = SessionOptions {
+            observer: Some(waiting.clone()),
+            program: Some(self.term.program()),
+            progress: Some(console),
+            keeps_trying: !self.once,
+            ..SessionOptions::default()
         };
-        let rested = session.unless_ended(tokio::time::sleep(pause), signals).await;
-        if let Err(signal) = rested {
-            return Ok(report.interrupted(signal));
+        // Before the session has threads of its own.
+        let mut signals = Signals::listen()?;
+        if let Some(signal) = self.resign_on {
+            signals.reserve(signal);
         }
-        session.hold_anew();
-        waiting.forget();
+        let session = match Session::open_unless_ended(address, options, &mut signals).await {
+            Ok(session) => session?,
+            Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        };
+        let run = Run { plan: &self.term, session: &session, waiting: &waiting, console };
+        let outcome = self.terms(&run, &mut signals).await;
+        session.close().await;
+        outcome
     }
-}
 
-/// Decides whether to campaign again, and after which pause.
-fn again(
-    arguments: &ElectArgs,
-    queues: bool,
-    outcome: &Outcome,
-    report: &Report,
-    console: &Console,
-) -> Option<Duration> {
-    if arguments.once || report.asked_to_end || report.outcome == "interrupted" {
-        return None;
+    /// Leads for one term after the other, until there is a reason to end.
+    async fn terms(&self, run: &Run<'_>, signals: &mut Signals) -> Outcome {
+        let Run { plan, session, .. } = *run;
+        // The name and the value are checked before anything is asked of the store.
+        session.client().election(plan.name.as_str())?;
+        loop {
+            let mut report = Report::new(&plan.name, plan.run_only.mode.mode());
+            let outcome = run.run(signals, &mut report).await;
+            let Some(pause) = self.again(session, &outcome, &report, run.console) else {
+                return outcome;
+            };
+            let rested = session.unless_ended(tokio::time::sleep(pause), signals).await;
+            if let Err(signal) = rested {
+                return Ok(report.interrupted(signal));
+            }
+            session.hold_anew();
+            run.waiting.forget();
+        }
     }
-    let name = &arguments.name;
-    match outcome {
-        Ok(exit) if report.outcome == "finished" => {
-            let code = exit.code();
-            console.info(&format!("{name}: COMMAND ended with {code}; campaigning again"));
-            Some(PAUSE)
+
+    /// Decides whether to campaign again, and after which pause.
+    fn again(
+        &self,
+        session: &Session,
+        outcome: &Outcome,
+        report: &Report,
+        console: &Console,
+    ) -> Option<Duration> {
+        if self.once || report.asked_to_end || report.outcome == RunOutcome::Interrupted {
+            return None;
         }
-        Ok(_) => {
-            console.info(&format!("{name}: campaigning again"));
-            Some(if queues { Duration::ZERO } else { PAUSE })
+        let name = &self.term.name;
+        match outcome {
+            Ok(exit) if report.outcome == RunOutcome::Finished => {
+                let code = exit.code();
+                console.info(&format!("{name}: COMMAND ended with {code}; campaigning again"));
+                Some(PAUSE)
+            }
+            Ok(_) => {
+                console.info(&format!("{name}: campaigning again"));
+                Some(if session.capabilities().queue { Duration::ZERO } else { PAUSE })
+            }
+            Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Lost) => {
+                console.warn(&format!("{}; campaigning again", failure.message));
+                Some(PAUSE)
+            }
+            Err(_) => None,
         }
-        Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Lost) => {
-            console.warn(&format!("{}; campaigning again", failure.message));
-            Some(PAUSE)
-        }
-        Err(_) => None,
     }
 }
 
 /// Prints each leader.
-async fn observe(arguments: &ElectArgs, address: Address, console: &Console) -> Outcome {
-    let mut said = false;
-    // A store that is not there yet is not made: a misspelt directory would look like a good one.
-    while let Some(no_store) = NoStore::at(&address)? {
-        if !std::mem::replace(&mut said, true) {
-            console.info(&no_store.to_string());
-        }
-        tokio::time::sleep(PAUSE / 2).await;
-    }
+async fn observe(name: &LockName, address: Address, console: &Console) -> Outcome {
+    NoStore::until_made(&address, console).await?;
     let options =
         SessionOptions { progress: Some(console), read_only: true, ..SessionOptions::default() };
     let session = Session::open(address, options).await?;
-    let mut leaders = session.client().election(arguments.name.as_str())?.observe();
+    let mut leaders = session.client().election(name.as_str())?.observe();
     loop {
         tokio::select! {
             leader = leaders.next() => match leader {
-                Some(leader) => console.object(&object(&arguments.name, &leader?))?,
+                Some(leader) => console.object(&object(name, &leader?))?,
                 None => return Ok(Exit::Success),
             },
             // A leader may stay for months: nothing is written meanwhile that could fail.

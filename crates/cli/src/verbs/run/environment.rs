@@ -26,13 +26,14 @@ pub(super) fn changes(
     let valid_until = (!live).then(|| unix_millis(guard.remaining()).to_string());
     // An engine without fencing tokens has numbers in their place that order nothing.
     let token = capabilities.fencing.then(|| guard.fencing_token().to_string());
+    let held = outer.with(capabilities, guard.name(), guard.mode(), guard.lease_id())?;
     let mut changes: Changes = [
         ("HOLDLINE_NAME", Some(guard.name().as_str().to_owned())),
         ("HOLDLINE_FENCING_TOKEN", token),
         (LEASE_ID, Some(guard.lease_id().to_hex())),
         ("HOLDLINE_ENGINE", Some(capabilities.engine.to_owned())),
         ("HOLDLINE_VALID_UNTIL_MS", valid_until),
-        (outer_locks::VARIABLE, Some(outer.with(capabilities, guard)?)),
+        (outer_locks::VARIABLE, Some(held)),
     ]
     .into_iter()
     .map(|(name, value)| (OsString::from(name), value.map(OsString::from)))

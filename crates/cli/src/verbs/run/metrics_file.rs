@@ -14,12 +14,19 @@ use clap::{Args, ValueHint};
 use holdline::health::{NodeHealth, QuorumHealth};
 use holdline_core::Escaped;
 
-use super::report::Report;
+use super::report::{Report, RunOutcome};
 use crate::failure::Failure;
 
 /// The outcomes of a run: the one that it had is 1, and all others are 0.
-const OUTCOMES: [&str; 7] =
-    ["finished", "busy", "interrupted", "lost", "max_hold", "already_ran", "failed"];
+const OUTCOMES: [RunOutcome; 7] = [
+    RunOutcome::Finished,
+    RunOutcome::Busy,
+    RunOutcome::Interrupted,
+    RunOutcome::Lost,
+    RunOutcome::MaxHold,
+    RunOutcome::AlreadyRan,
+    RunOutcome::Failed,
+];
 /// The longest class, in bytes.
 const LONGEST_CLASS: usize = 128;
 
@@ -152,6 +159,7 @@ fn text(report: &Report, class: &str, ended: f64) -> String {
     let _ = writeln!(text, "# TYPE {name} gauge");
     for outcome in OUTCOMES {
         let value = u8::from(report.outcome == outcome);
+        let outcome = outcome.word();
         let _ = writeln!(text, "{name}{{{labels},outcome=\"{outcome}\"}} {value}");
     }
     if let Some(quorum) = &report.quorum {
@@ -200,7 +208,7 @@ mod tests {
         let name = LockName::new("a").expect("a good name");
         let mut report = Report::new(&name, Mode::Exclusive);
         report.engine = Some("redis");
-        report.outcome = "busy";
+        report.outcome = RunOutcome::Busy;
         let text = text(&report, "a\\b\"c\nd", 1.5);
         let labels = r#"class="a\\b\"c\nd",engine="redis""#;
         let ended = format!("holdline_run_end_timestamp_seconds{{{labels}}} 1.5\n");

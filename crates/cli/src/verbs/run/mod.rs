@@ -26,11 +26,10 @@ use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
 
-pub(crate) use any_of::AnyOfArgs;
-pub(crate) use args::RunArgs;
+pub(crate) use args::verb;
+use args::{RunOnly, RunPlan};
 use metrics_file::MetricsFile;
-use report::{Report, ReportFile};
-pub(crate) use slot::SlotArgs;
+use report::{Report, ReportFile, RunOutcome};
 use supervise::{Ended, OnLost, Stop, Supervision};
 use window::Window;
 
@@ -53,32 +52,29 @@ const GRACE: Duration = Duration::from_secs(5);
 const REVOKE_CHECK_LIMIT: Duration = Duration::from_millis(500);
 
 /// Acquires the name, runs the job, releases; always writes the report.
-pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console) -> Outcome {
+async fn run(plan: &RunPlan, address: Address, console: &Console) -> Outcome {
     check_proc()?;
-    let metrics = MetricsFile::check(&arguments.metrics)?;
-    let file = ReportFile::open(arguments.report.as_deref())?;
+    let RunOnly { mode, wait, only_try, busy_exit, report, metrics, .. } = &plan.run_only;
+    let metrics = MetricsFile::check(metrics)?;
+    let file = ReportFile::open(report.as_deref())?;
     let since = Instant::now();
     let waiting = Arc::new(WaitStatus::default());
-    let program = Path::new(&arguments.command[0]);
-    let program = program.file_name().unwrap_or(program.as_os_str());
     let options = SessionOptions {
         observer: Some(waiting.clone()),
-        program: Some(program.to_string_lossy().into_owned()),
-        detached: false,
-        wait: arguments.wait.limit().or(arguments.skip.then_some(TRY_LIMIT)),
-        keeps_trying: false,
-        progress: (!arguments.only_tries()).then_some(console),
-        read_only: false,
+        program: Some(plan.program()),
+        wait: wait.or(only_try.then_some(TRY_LIMIT)),
+        progress: (!only_try).then_some(console),
+        ..SessionOptions::default()
     };
     // The session starts threads, so the signals come first.
     let mut signals = Signals::listen()?;
-    let mut report = Report::new(&arguments.name, arguments.mode.mode());
+    let mut report = Report::new(&plan.name, mode.mode());
     let session = Session::open_unless_ended(address, options, &mut signals).await;
     report.waited = since.elapsed();
-    let outcome = match session {
+    let mut outcome = match session {
         Ok(Ok(session)) => {
             report.engine = Some(session.capabilities().engine);
-            let run = Run { arguments, value: "", session: &session, waiting: &waiting, console };
+            let run = Run { plan, session: &session, waiting: &waiting, console };
             let outcome = run.run(&mut signals, &mut report).await;
             session.close().await;
             outcome
@@ -86,13 +82,18 @@ pub(crate) async fn run(arguments: &RunArgs, address: Address, console: &Console
         Ok(Err(failure)) => Err(failure),
         Err(signal) => Ok(report.interrupted(signal)),
     };
-    let outcome = outcome.map_err(|failure| with_conflict_code(failure, arguments));
     let named = outcome.as_ref().err().and_then(|failure| failure.holder.as_deref());
     report.quorum = waiting.quorum();
     report.in_the_way = named.cloned().or(waiting.last_holder().map(Holder::reported));
-    match &outcome {
+    match &mut outcome {
         Ok(exit) => report.exit = *exit,
-        Err(failure) => report.failed(failure),
+        Err(failure) => {
+            report.failed(failure);
+            if failure.exit == Exit::Busy {
+                failure.exit = busy_exit.unwrap_or(Exit::Busy);
+            }
+            report.exit = failure.exit;
+        }
     }
     for written in [file.write(&report), metrics.write(&report)] {
         if let Err(failure) = written {
@@ -121,15 +122,6 @@ fn check_proc() -> Result<(), Failure> {
     Err(Failure::config(message).fix("mount /proc, as in: mount -t proc proc /proc"))
 }
 
-/// Applies `--skip` and `-E`, which choose the exit code for a busy name.
-fn with_conflict_code(failure: Failure, arguments: &RunArgs) -> Failure {
-    match (failure.exit, arguments.skip, arguments.conflict_exit_code) {
-        (Exit::Busy, true, _) => failure.exit(Exit::Success),
-        (Exit::Busy, false, Some(code)) => failure.exit(Exit::Code(code)),
-        _ => failure,
-    }
-}
-
 /// When a job must be stopped.
 struct Terms {
     /// `None` for a live grant, and if a loss is only reported.
@@ -138,9 +130,7 @@ struct Terms {
 }
 
 struct Run<'a> {
-    arguments: &'a RunArgs,
-    /// What a leader proclaims; empty for a lock.
-    value: &'a str,
+    plan: &'a RunPlan,
     session: &'a Session,
     waiting: &'a Arc<WaitStatus>,
     console: &'a Console,
@@ -148,17 +138,17 @@ struct Run<'a> {
 
 impl Run<'_> {
     async fn run(&self, signals: &mut Signals, report: &mut Report) -> Outcome {
-        let arguments = self.arguments;
-        let mode = arguments.mode.mode();
+        let plan = self.plan;
+        let mode = plan.run_only.mode.mode();
         let outer = OuterLocks::from_environment()?;
-        for name in arguments.names() {
+        for name in plan.names() {
             let checking = self.session.check_nesting(&outer, name, mode);
             match self.session.unless_ended(checking, signals).await {
                 Ok(checked) => checked?,
                 Err(signal) => return Ok(report.interrupted(signal)),
             }
         }
-        if let Some(slot) = &arguments.slot.once_per {
+        if let Some(slot) = &plan.run_only.slot.once_per {
             return Box::pin(self.in_slot(slot, &outer, signals, report)).await;
         }
         let (options, terms) = self.terms()?;
@@ -178,8 +168,8 @@ impl Run<'_> {
 
     /// Returns the options of the lock, and when the job must be stopped.
     fn terms(&self) -> Result<(LockOptions, Terms), Failure> {
-        let arguments = self.arguments;
-        if let (Some(least), Some(most)) = (arguments.min_hold, arguments.max_hold)
+        let plan = self.plan;
+        if let (Some(least), Some(most)) = (plan.run_only.min_hold, plan.run_only.max_hold)
             && least > most
         {
             let least = duration::written(least);
@@ -187,22 +177,34 @@ impl Run<'_> {
             let message = format!("--min-hold {least}: is longer than --max-hold {most}");
             return Err(Failure::usage(message).fix("swap them, or leave one out"));
         }
-        let mut options = arguments.about.options(LockOptions::default())?.with_value(self.value);
-        options = options.with_fair(arguments.mode.fair);
-        let mut grace = arguments.grace.unwrap_or(GRACE);
-        if arguments.lease.is_none() && self.session.capabilities().live {
-            return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
-        }
-        let lease = arguments.lease.unwrap_or_else(|| default_lease(self.session, self.console));
-        if arguments.lease.is_none() && arguments.grace.is_none() {
-            grace = grace.min(Window::longest_grace(lease));
-        }
-        let window = match arguments.on_lost {
+        let options = plan.about.options(LockOptions::default())?.with_value(&*plan.value);
+        let options = options.with_fair(plan.run_only.mode.fair);
+        let Some(lease) = plan.lease else {
+            if self.session.capabilities().live {
+                let grace = plan.grace.unwrap_or(GRACE);
+                return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
+            }
+            let lease = default_lease(self.session, self.console);
+            return Ok((options.with_lease_duration(lease), self.terms_of_default_lease(lease)?));
+        };
+        let terms = self.terms_of_lease(lease, plan.grace.unwrap_or(GRACE))?;
+        Ok((options.with_lease_duration(lease), terms))
+    }
+
+    /// Returns when a job must be stopped that has a lease of the engine's choice: where that is
+    /// short, so is the grace.
+    fn terms_of_default_lease(&self, lease: Duration) -> Result<Terms, Failure> {
+        let usual = GRACE.min(Window::longest_grace(lease));
+        self.terms_of_lease(lease, self.plan.grace.unwrap_or(usual))
+    }
+
+    fn terms_of_lease(&self, lease: Duration, grace: Duration) -> Result<Terms, Failure> {
+        let window = match self.plan.run_only.on_lost {
             OnLost::Term => Some(Window::new(lease, grace)?),
             OnLost::Kill => Some(Window::new(lease, Duration::ZERO)?),
             OnLost::Warn => None,
         };
-        Ok((options.with_lease_duration(lease), Terms { window, grace }))
+        Ok(Terms { window, grace })
     }
 
     async fn wait(
@@ -211,7 +213,7 @@ impl Run<'_> {
         signals: &mut Signals,
     ) -> Result<Result<Guard, Failure>, Signal> {
         let session = self.session;
-        let attempt = session.until_reached(self.arguments.wait.wait, self.console, async |wait| {
+        let attempt = session.until_reached(self.plan.run_only.wait, self.console, async |wait| {
             let options = match wait {
                 Some(wait) => options.clone().with_wait(wait),
                 None => options.clone(),
@@ -222,14 +224,14 @@ impl Run<'_> {
     }
 
     async fn attempt(&self, options: &LockOptions) -> Result<Guard, Failure> {
-        let RunArgs { name, mode, .. } = self.arguments;
-        if !self.arguments.any.any_of.is_empty() {
+        let RunOnly { any_of, mode, only_try, .. } = &self.plan.run_only;
+        let name = &self.plan.name;
+        if !any_of.is_empty() {
             return self.first_free(options).await;
         }
         // What was seen before the store went away is not known any more.
         self.waiting.forget();
-        let only_try = self.arguments.only_tries();
-        let attempt = self.session.acquire(name, mode.mode(), options, only_try);
+        let attempt = self.session.acquire(name, mode.mode(), options, *only_try);
         match waiting::report(attempt, self.waiting, name, self.session, self.console).await {
             Ok(guard) => Ok(guard),
             Err(error) => Err(self.session.failure(error).await),
@@ -245,21 +247,25 @@ impl Run<'_> {
         signals: &mut Signals,
         since: Instant,
     ) -> Result<Ended, Failure> {
-        if self.arguments.lease.is_some_and(|lease| lease > MAX_FIRST_LEASE) {
+        let RunOnly { close, on_lost, max_hold, min_hold, .. } = self.plan.run_only;
+        if self.plan.lease.is_some_and(|lease| lease > MAX_FIRST_LEASE) {
             // A first grant is limited; the job starts when it has the whole lease.
             guard.renew().await?;
         }
-        let anchor = guard.anchor().filter(|_| !self.arguments.close);
-        let inherited = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
-        let mut words = self.arguments.command.iter().cloned();
+        let anchor = guard.anchor().filter(|_| !close);
+        let inherit = anchor.map(|anchor| anchor.descriptor().as_fd()).into_iter().collect();
+        let mut words = self.plan.command.iter().cloned();
         let program: OsString = words.next().unwrap_or_default();
-        let in_time = || guard.is_valid() || self.arguments.on_lost == OnLost::Warn;
-        let launch = Launch::new(program, words.collect())
-            .with_environment(environment::changes(guard, self.session, outer)?)
-            .with_inherited(inherited)
-            .with_death_signal(anchor.is_none())
-            .with_freeze_on_stop(guard.anchor().is_none())
-            .with_condition(&in_time);
+        let in_time = || guard.is_valid() || on_lost == OnLost::Warn;
+        let launch = Launch {
+            program,
+            arguments: words.collect(),
+            environment: environment::changes(guard, self.session, outer)?,
+            inherit,
+            death_signal: anchor.is_none(),
+            freeze_on_stop: guard.anchor().is_none(),
+            condition: &in_time,
+        };
         let job = self.session.while_idle(|idle| launch.spawn(signals, idle));
         let job = job.map_err(|error| match error {
             LaunchError::TooLate => {
@@ -273,13 +279,13 @@ impl Run<'_> {
             guard,
             window: terms.window,
             grace: terms.grace,
-            on_lost: self.arguments.on_lost,
-            max_hold: self.arguments.max_hold.map(|limit| since + limit),
+            on_lost,
+            max_hold: max_hold.map(|limit| since + limit),
             session: self.session,
             console: self.console,
         };
         let ended = supervision.run(job, signals).await?;
-        if let (Some(limit), None) = (self.arguments.min_hold, &ended.stop) {
+        if let (Some(limit), None) = (min_hold, &ended.stop) {
             keep_until(guard, since + limit, signals, self.session).await;
         }
         Ok(ended)
@@ -321,14 +327,7 @@ impl Run<'_> {
         report.lost.clone_from(&lost);
         let ended = ended?;
         report.asked_to_end = ended.asked_to_end;
-        let (outcome, exit) = self.outcome(&ended, lost.as_ref());
-        report.outcome = outcome;
-        report.lost = lost_of(&ended).or(lost);
-        if let (None, Some(reason)) = (&ended.stop, &report.lost) {
-            let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
-            self.report_lost(message, exit);
-        }
-        Ok(exit)
+        Ok(self.conclude(&ended, lost, report))
     }
 
     /// Returns the reason if an operator revoked the live grant of a job that seems to have ended
@@ -345,24 +344,37 @@ impl Run<'_> {
         }
     }
 
-    /// Reports a lock that was lost although the job was not stopped: with `--on-lost warn` the
-    /// code is the job's, and this is a warning.
-    fn report_lost(&self, message: std::fmt::Arguments<'_>, exit: Exit) {
-        match self.arguments.on_lost {
-            OnLost::Warn => self.console.warn(&message.to_string()),
-            _ => self.console.failure(&Failure::lost(message).exit(exit)),
-        }
-    }
-
-    fn outcome(&self, ended: &Ended, lost: Option<&LostReason>) -> (&'static str, Exit) {
-        match (&ended.stop, lost) {
-            (Some(Stop::MaxHold), _) => ("max_hold", Exit::MaxHold),
-            (Some(Stop::Lost(_)), _) => ("lost", Exit::Lost),
-            (Some(Stop::Resign), _) => ("resigned", Exit::Success),
+    /// Records how the job ended, and returns the exit. `lost` is why the store says that the lock
+    /// was lost.
+    fn conclude(&self, ended: &Ended, lost: Option<LostReason>, report: &mut Report) -> Exit {
+        let warns = self.plan.run_only.on_lost == OnLost::Warn;
+        let outcome = match &ended.stop {
+            Some(Stop::MaxHold) => RunOutcome::MaxHold,
+            Some(Stop::Lost(_)) => RunOutcome::Lost,
+            Some(Stop::Resign) => RunOutcome::Resigned,
             // It ended by itself, but had lost the lock before.
-            (None, Some(_)) if self.arguments.on_lost != OnLost::Warn => ("lost", Exit::Lost),
-            (None, _) => ("finished", Exit::Job(ended.exit)),
+            None if lost.is_some() && !warns => RunOutcome::Lost,
+            None => RunOutcome::Finished,
+        };
+        let exit = match outcome {
+            RunOutcome::MaxHold => Exit::MaxHold,
+            RunOutcome::Lost => Exit::Lost,
+            RunOutcome::Resigned => Exit::Success,
+            _ => Exit::Job(ended.exit),
+        };
+        report.outcome = outcome;
+        report.lost = lost_of(ended).or(lost);
+        if let (None, Some(reason)) = (&ended.stop, &report.lost) {
+            let message =
+                format!("{}: the lock was lost before the job ended: {reason}", report.name);
+            // With `--on-lost warn` the code is the job's, and this is a warning.
+            if warns {
+                self.console.warn(&message);
+            } else {
+                self.console.failure(&Failure::lost(message).exit(exit));
+            }
         }
+        exit
     }
 }
 

@@ -121,14 +121,44 @@ fn write_within_limit(file: &mut File, mut text: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum RunOutcome {
+    Finished,
+    Busy,
+    Interrupted,
+    Lost,
+    MaxHold,
+    AlreadyRan,
+    Failed,
+    /// The leader of an election resigned.
+    Resigned,
+}
+
+impl RunOutcome {
+    /// Returns its word in the report and the metrics, which never changes.
+    pub(super) fn word(self) -> &'static str {
+        match self {
+            RunOutcome::Finished => "finished",
+            RunOutcome::Busy => "busy",
+            RunOutcome::Interrupted => "interrupted",
+            RunOutcome::Lost => "lost",
+            RunOutcome::MaxHold => "max_hold",
+            RunOutcome::AlreadyRan => "already_ran",
+            RunOutcome::Failed => "failed",
+            RunOutcome::Resigned => "resigned",
+        }
+    }
+}
+
 /// What happened.
 #[derive(Debug)]
 pub(super) struct Report {
-    name: LockName,
+    pub(super) name: LockName,
     /// The engine's kind; unknown if the store was not reached.
     pub(super) engine: Option<&'static str>,
     mode: Mode,
-    pub(super) outcome: &'static str,
+    pub(super) outcome: RunOutcome,
     pub(super) exit: Exit,
     pub(super) waited: Duration,
     pub(super) held: Option<Duration>,
@@ -152,7 +182,7 @@ impl Report {
             name: name.clone(),
             engine: None,
             mode,
-            outcome: "failed",
+            outcome: RunOutcome::Failed,
             exit: Exit::Internal,
             waited: Duration::ZERO,
             held: None,
@@ -179,26 +209,25 @@ impl Report {
         self.grant.as_ref().map(|(_, token, _)| *token)
     }
 
-    /// Records a failure.
+    /// Records a failure, before the caller's choice of an exit for a busy name.
     pub(super) fn failed(&mut self, failure: &Failure) {
-        self.exit = failure.exit;
-        self.outcome = match failure.kind {
-            "busy" | "timed_out" | "too_many_waiters" => "busy",
-            "lost" => "lost",
-            _ => "failed",
+        self.outcome = match failure.exit {
+            Exit::Busy => RunOutcome::Busy,
+            Exit::Lost => RunOutcome::Lost,
+            _ => RunOutcome::Failed,
         };
         self.error = Some(json!({ "kind": failure.kind, "message": failure.message }));
     }
 
     /// Records a signal that ended the wait, and returns the exit for it.
     pub(super) fn interrupted(&mut self, signal: Signal) -> Exit {
-        self.outcome = "interrupted";
+        self.outcome = RunOutcome::Interrupted;
         Exit::Job(child::Exit::before_start(signal))
     }
 
     /// Takes note that the job has run in this slot.
     pub(super) fn already_ran(&mut self, by: Value) {
-        self.outcome = "already_ran";
+        self.outcome = RunOutcome::AlreadyRan;
         self.ran_by = Some(by);
     }
 
@@ -209,7 +238,7 @@ impl Report {
             "name": self.name.as_str(),
             "engine": self.engine,
             "mode": self.mode.word(),
-            "outcome": self.outcome,
+            "outcome": self.outcome.word(),
             "exit": self.exit.code(),
             "waited_ms": millis(self.waited),
             "held_ms": self.held.map(millis),

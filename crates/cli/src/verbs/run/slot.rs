@@ -14,10 +14,9 @@ use holdline_core::{Escaped, HolderSummary};
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
+use super::Run;
 use super::report::Report;
 use super::supervise::Ended;
-use super::window::Window;
-use super::{GRACE, OnLost, Run, Terms, lost_of};
 use crate::child::Signals;
 use crate::console::Console;
 use crate::duration;
@@ -54,8 +53,25 @@ pub(crate) struct SlotArgs {
     max_skew: Option<Duration>,
 }
 
+/// What the flags come to: how time is divided, and how the job runs once in each part.
+struct SlotPlan {
+    slot: Slot,
+    options: OnceOptions,
+    lock: LockOptions,
+}
+
 impl SlotArgs {
-    /// Reads the slot.
+    /// Reads the slot of `--once-per`.
+    fn plan(&self, slot: &str, lock: LockOptions) -> Result<SlotPlan, Failure> {
+        let mut options = OnceOptions::default()
+            .with_at_most_once(self.at_most_once)
+            .with_keep_on_failure(self.keep_on_failure);
+        if let Some(max_skew) = self.max_skew {
+            options = options.with_max_skew(max_skew);
+        }
+        Ok(SlotPlan { slot: self.slot(slot)?, options, lock })
+    }
+
     fn slot(&self, text: &str) -> Result<Slot, Failure> {
         let is_length = text.starts_with(|first: char| first.is_ascii_digit() || first == '-')
             && !text.contains(char::is_whitespace);
@@ -71,17 +87,6 @@ impl SlotArgs {
             Failure::usage(format_args!("--once-per {}: {error}", Escaped(text)))
         })?;
         Ok(Slot::every(length))
-    }
-
-    fn options(&self, lock: LockOptions) -> OnceOptions {
-        let options = OnceOptions::default()
-            .with_at_most_once(self.at_most_once)
-            .with_keep_on_failure(self.keep_on_failure)
-            .with_lock(lock);
-        match self.max_skew {
-            Some(max_skew) => options.with_max_skew(max_skew),
-            None => options,
-        }
     }
 }
 
@@ -110,11 +115,11 @@ impl Run<'_> {
         signals: &mut Signals,
         report: &mut Report,
     ) -> Outcome {
-        let once = self.once(slot, Duration::ZERO)?;
-        let terms = self.terms_in_slot(&once)?;
-        let wait = self.arguments.wait.wait;
-        let begin = async |_| self.begin(slot, &once).await;
-        let begin = self.session.until_reached(wait, self.console, begin);
+        let plan = self.slot_plan(slot)?;
+        let once = self.once(&plan, Duration::ZERO)?;
+        let terms = self.terms_of_default_lease(once.lease_duration())?;
+        let begin = async |_| self.begin(&plan, &once).await;
+        let begin = self.session.until_reached(self.plan.run_only.wait, self.console, begin);
         let begun = match self.session.unless_ended(begin, signals).await {
             Ok(begun) => begun,
             Err(signal) => return Ok(report.interrupted(signal)),
@@ -145,11 +150,11 @@ impl Run<'_> {
 
     /// Acquires the slot; waits for a job that runs elsewhere, and for any other holder of the
     /// name, as long as the flags allow.
-    async fn begin(&self, slot: &str, once: &Once) -> Result<Begun, Failure> {
-        let arguments = self.arguments;
+    async fn begin(&self, plan: &SlotPlan, once: &Once) -> Result<Begun, Failure> {
+        let flags = &self.plan.run_only;
         let begun = once.begin().await;
         let line = match &begun {
-            _ if arguments.only_tries() => None,
+            _ if flags.only_try => None,
             Ok(Begun::RunningElsewhere(taken)) => {
                 Some(format!("waiting for {}: the job runs elsewhere: {}", once.name(), who(taken)))
             }
@@ -168,9 +173,9 @@ impl Run<'_> {
             None => begun,
             Some(line) => {
                 self.console.info(&line);
-                let wait = arguments.wait.wait;
-                let wait = wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
-                self.once(slot, wait)?.begin().await
+                let wait =
+                    flags.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
+                self.once(plan, wait)?.begin().await
             }
         };
         match begun {
@@ -180,33 +185,22 @@ impl Run<'_> {
         }
     }
 
-    fn once(&self, slot: &str, wait: Duration) -> Result<Once, Failure> {
-        let arguments = self.arguments;
-        let mut lock = arguments.about.options(LockOptions::default())?;
+    fn slot_plan(&self, slot: &str) -> Result<SlotPlan, Failure> {
+        let mut lock = self.plan.about.options(LockOptions::default())?;
+        if let Some(lease) = self.plan.lease {
+            lock = lock.with_lease_duration(lease);
+        }
+        self.plan.run_only.slot.plan(slot, lock)
+    }
+
+    fn once(&self, plan: &SlotPlan, wait: Duration) -> Result<Once, Failure> {
+        let mut lock = plan.lock.clone();
         if wait < Duration::MAX {
             lock = lock.with_wait(wait);
         }
-        if let Some(lease) = arguments.lease {
-            lock = lock.with_lease_duration(lease);
-        }
-        let options = arguments.slot.options(lock);
-        let name = arguments.name.as_str();
-        let slot = arguments.slot.slot(slot)?;
-        self.session.client().once_with(name, slot, options).map_err(failure)
-    }
-
-    /// Returns when the job must be stopped.
-    fn terms_in_slot(&self, once: &Once) -> Result<Terms, Failure> {
-        let arguments = self.arguments;
-        let lease = once.lease_duration();
-        let usual = GRACE.min(Window::longest_grace(lease));
-        let grace = arguments.grace.unwrap_or(usual);
-        let window = match arguments.on_lost {
-            OnLost::Term => Some(Window::new(lease, grace)?),
-            OnLost::Kill => Some(Window::new(lease, Duration::ZERO)?),
-            OnLost::Warn => None,
-        };
-        Ok(Terms { window, grace })
+        let options = plan.options.clone().with_lock(lock);
+        let client = self.session.client();
+        client.once_with(self.plan.name.as_str(), plan.slot.clone(), options).map_err(failure)
     }
 
     /// Keeps the slot, or gives it back, and decides how all of it ends.
@@ -223,10 +217,8 @@ impl Run<'_> {
         let ending = async {
             if is_done { run.finish().await.map(|()| true) } else { Ok(run.fail().await) }
         };
-        let kept = tokio::time::timeout(KEEP, ending).await.unwrap_or_else(|_| {
-            let message = format!("nothing within {}", duration::written(KEEP));
-            Err(self.session.error(ErrorKind::Unavailable { message }))
-        });
+        let kept = tokio::time::timeout(KEEP, ending).await;
+        let kept = kept.unwrap_or_else(|_| Err(self.session.no_answer("nothing", KEEP)));
         report.held = Some(since.elapsed());
         report.confirmed = Some(kept.is_ok());
         let lost = match kept {
@@ -237,15 +229,7 @@ impl Run<'_> {
             }
             Err(error) => self.not_kept(&error),
         };
-        let ended = ended?;
-        let (outcome, exit) = self.outcome(&ended, lost.as_ref());
-        report.outcome = outcome;
-        report.lost = lost_of(&ended).or(lost);
-        if let (None, Some(reason)) = (&ended.stop, &report.lost) {
-            let message = format_args!("{name}: the lock was lost before the job ended: {reason}");
-            self.report_lost(message, exit);
-        }
-        Ok(exit)
+        Ok(self.conclude(&ended?, lost, report))
     }
 
     /// Reports that the slot is not kept; returns why the lock was lost, if it was.
@@ -255,7 +239,7 @@ impl Run<'_> {
         }
         let warning = "the store did not confirm that the slot is over, another machine may run \
                        the job again";
-        self.console.warn(&format!("{}: {warning}: {}", self.arguments.name, error.kind()));
+        self.console.warn(&format!("{}: {warning}: {}", self.plan.name, error.kind()));
         None
     }
 

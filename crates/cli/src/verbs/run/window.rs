@@ -11,7 +11,7 @@
 
 use std::time::Duration;
 
-use holdline_core::lease::{DEFAULT_DRIFT_PPM, MAX_LEASE};
+use holdline_core::lease::{DEFAULT_DRIFT_PPM, MAX_LEASE, default_interval};
 use holdline_core::moment::whole_millis;
 use holdline_core::{LeaseTerms, validity};
 
@@ -35,10 +35,7 @@ impl Window {
     pub(crate) fn new(lease: Duration, grace: Duration) -> Result<Window, Failure> {
         let terms = LeaseTerms::new(lease, None, DEFAULT_DRIFT_PPM)
             .map_err(|error| Failure::usage(format_args!("--lease: {error}")))?;
-        let validity = validity::validity_time(lease, terms.drift_ppm());
-        let renewals = terms.renew_interval().saturating_mul(2);
-        let needed = renewals.saturating_add(grace).saturating_add(MARGIN);
-        if validity >= needed {
+        if has_room(&terms, grace) {
             return Ok(Window { grace });
         }
         let refused = Failure::usage(format_args!(
@@ -61,7 +58,8 @@ impl Window {
     /// Returns the longest grace that leaves room in a lease.
     pub(crate) fn longest_grace(lease: Duration) -> Duration {
         let validity = validity::validity_time(lease, DEFAULT_DRIFT_PPM);
-        rounded_down(validity.saturating_sub((lease / 3).saturating_mul(2) + MARGIN))
+        let renewals = default_interval(lease).saturating_mul(2);
+        Duration::from_millis(whole_millis(validity.saturating_sub(renewals + MARGIN)))
     }
 
     /// Returns how long before the end of validity the job gets TERM.
@@ -75,21 +73,19 @@ impl Window {
     }
 }
 
-/// Returns the shortest lease in whole seconds that leaves room: a third of it, less drift and
-/// margins, must hold the grace.
-fn shortest_lease(grace: Duration) -> Option<String> {
-    let fits = |lease: &Duration| {
-        validity::validity_time(*lease, DEFAULT_DRIFT_PPM) >= *lease / 3 * 2 + grace + MARGIN
-    };
-    let spare = grace.saturating_add(MARGIN + validity::MARGIN).as_millis();
-    // Renewals and drift leave a third less a hundredth of a lease: 97 of 300 parts.
-    let guess = u64::try_from(spare * 300 / 97 / 1_000).ok()?;
-    let mut leases = (guess..guess.saturating_add(3)).map(Duration::from_secs);
-    leases.find(fits).filter(|lease| *lease <= MAX_LEASE).map(written)
+/// Returns whether a lease holds two renewals, the grace and the margin.
+fn has_room(terms: &LeaseTerms, grace: Duration) -> bool {
+    let validity = validity::validity_time(terms.lease_duration(), terms.drift_ppm());
+    let renewals = terms.renew_interval().saturating_mul(2);
+    validity >= renewals.saturating_add(grace).saturating_add(MARGIN)
 }
 
-fn rounded_down(duration: Duration) -> Duration {
-    Duration::from_millis(whole_millis(duration))
+/// Returns the shortest lease in whole seconds that leaves room.
+fn shortest_lease(grace: Duration) -> Option<String> {
+    let terms = |seconds| LeaseTerms::new(Duration::from_secs(seconds), None, DEFAULT_DRIFT_PPM);
+    let mut leases = (1..=MAX_LEASE.as_secs()).filter_map(|seconds| terms(seconds).ok());
+    let shortest = leases.find(|terms| has_room(terms, grace))?;
+    Some(written(shortest.lease_duration()))
 }
 
 #[cfg(test)]

@@ -29,8 +29,9 @@ use crate::config::{Address, Source};
 use crate::console::Console;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
+use crate::verb::{EngineChoice, Verb};
 
-/// What `top` takes.
+/// Show what is held and waited for, who blocks whom, and what changes, on one screen
 #[derive(Debug, Args)]
 #[command(
     after_help = "It lists the store in rounds and shows the last one. What begins and ends \
@@ -45,6 +46,15 @@ pub(crate) struct TopArgs {
     /// Print one table, or with --json one object, and end
     #[arg(long)]
     once: bool,
+}
+
+/// Describes `top`.
+pub(crate) fn verb() -> Verb {
+    Verb::new("top", |arguments: TopArgs, invocation| {
+        // The screen is this thread's, so that no store can block a key.
+        let address = invocation.address(EngineChoice::DefaultOfSeveral, &invocation.console)?;
+        run(&arguments, &invocation.global.url, address, &invocation.console)
+    })
 }
 
 /// The name of the store without one, as `serve` calls it.

@@ -7,6 +7,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant, SystemTime};
 
+use holdline::watch::WatchOptions;
 use holdline_core::{LockName, Snapshot};
 
 /// Over how much time rates are counted.
@@ -17,10 +18,6 @@ const MAX_ROUNDS: usize = 600;
 
 /// How long after its time a round may come before its store is late.
 const LATE_AFTER: Duration = Duration::from_secs(5);
-
-/// How many times as long as the last round the pause after it is, at the most, as the rounds of
-/// `watch` have it.
-const LONGEST_PAUSE: u32 = 9;
 
 /// The time: of the day, and by a clock that nobody sets.
 #[derive(Clone, Copy, Debug)]
@@ -176,7 +173,7 @@ impl StoreView {
     /// that hangs, or a store that is very slow. `interval` is the pause between two rounds.
     pub(crate) fn is_late(&self, interval: Duration, now: Now) -> bool {
         let (Some(age), Some(seen)) = (self.age(now), &self.seen) else { return false };
-        let pause = interval.max(seen.took.saturating_mul(LONGEST_PAUSE));
+        let pause = WatchOptions::default().with_interval(interval).pause_after(seen.took);
         let due = pause.saturating_add(seen.took).saturating_add(LATE_AFTER);
         self.state == StoreState::Up && age > due
     }

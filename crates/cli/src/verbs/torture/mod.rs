@@ -15,8 +15,8 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::builder::PossibleValue;
-use clap::{Args, ValueEnum, ValueHint};
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, ValueHint};
 use holdline_core::Escaped;
 use holdline_torture::endpoints::Endpoints;
 use holdline_torture::{Fault, Nemesis, Plan, Plant, Program, Report, Verdict, WithoutServers};
@@ -29,6 +29,7 @@ use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::session::url_failure;
 use crate::table::{Align, Table};
+use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::millis;
 
 /// The hidden verb of a worker.
@@ -36,7 +37,8 @@ const WORKER: &str = "__torture-worker";
 /// The longest run: its history is kept in memory.
 const MAX_SECONDS: u64 = 3_600;
 
-/// What `torture` takes.
+/// Stop, kill and cut off holders on a real store, and check the promises: exit 0 if all were
+/// kept, 1 if not, 2 if the run shows nothing
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 all promises were kept, 1 one was broken and the witnesses \
     say which, 2 the run shows nothing.\n\nFaults: pause-holder, pause, kill; by proxies before \
@@ -70,36 +72,27 @@ pub(crate) struct TortureArgs {
     #[arg(long)]
     store_is_expendable: bool,
     /// Plant a bug, which the run must find
-    #[arg(long, value_name = "BUG", hide = true)]
-    plant: Option<Planted>,
+    #[arg(long, value_name = "BUG", hide = true, value_parser = plant())]
+    plant: Option<Plant>,
 }
 
-/// A planted bug, as an argument.
-#[derive(Clone, Copy, Debug)]
-struct Planted(Plant);
+/// Describes `torture`.
+pub(crate) fn verb() -> Verb {
+    Verb::on_engine("torture", EngineChoice::Used, AtStake::Nothing, run)
+}
 
-impl ValueEnum for Planted {
-    fn value_variants<'a>() -> &'a [Planted] {
-        &[
-            Planted(Plant::AcceptStale),
-            Planted(Plant::BelieveForEver),
-            Planted(Plant::SplitBrain),
-            Planted(Plant::Hang),
-            Planted(Plant::Orphan),
-        ]
-    }
-
-    fn to_possible_value(&self) -> Option<PossibleValue> {
-        let word = match self.0 {
-            Plant::AcceptStale => "accept-stale",
-            Plant::BelieveForEver => "believe-for-ever",
-            Plant::SplitBrain => "split-brain",
-            Plant::Hang => "hang",
-            Plant::Orphan => "orphan",
-            _ => return None,
-        };
-        Some(PossibleValue::new(word))
-    }
+fn plant() -> impl TypedValueParser<Value = Plant> {
+    let plants = [
+        ("accept-stale", Plant::AcceptStale),
+        ("believe-for-ever", Plant::BelieveForEver),
+        ("split-brain", Plant::SplitBrain),
+        ("hang", Plant::Hang),
+        ("orphan", Plant::Orphan),
+    ];
+    PossibleValuesParser::new(plants.map(|(word, _)| word)).try_map(move |typed| {
+        let planted = plants.into_iter().find(|(word, _)| *word == typed);
+        planted.map(|(_, plant)| plant).ok_or("there is no such bug")
+    })
 }
 
 /// Runs a worker, if the first argument says so.
@@ -110,13 +103,13 @@ pub(crate) fn hidden_verb() -> Option<ExitCode> {
 }
 
 /// Injects faults, and reports the result.
-pub(crate) async fn run(arguments: &TortureArgs, address: &Address, console: &Console) -> Outcome {
+async fn run(arguments: &TortureArgs, address: Address, console: &Console) -> Outcome {
     if address.url.starts_with("memory:") {
         let message = "memory: is the memory of one process: workers would share nothing";
         return Err(Failure::config(message).fix("name an engine that other processes reach"));
     }
-    let nemesis = nemesis(arguments, address)?;
-    let plan = plan(arguments, address, nemesis.as_ref())?;
+    let nemesis = nemesis(arguments, &address)?;
+    let plan = plan(arguments, &address, nemesis.as_ref())?;
     let history = arguments.history.as_deref().map(create).transpose()?;
     let lasting = duration::written(plan.lasting);
     console
@@ -129,11 +122,7 @@ pub(crate) async fn run(arguments: &TortureArgs, address: &Address, console: &Co
     if let Some(file) = history {
         write(file, &report)?;
     }
-    if console.is_json() {
-        console.object(&object(&report))?;
-    } else {
-        console.data(&text(&report, console))?;
-    }
+    console.print(&object(&report), &text(&report, console))?;
     Ok(conclude(&report, console))
 }
 
@@ -178,7 +167,7 @@ fn plan(
     plan.lasting = Duration::from_secs(arguments.seconds);
     plan.workers = usize::try_from(arguments.workers).map_err(Failure::internal)?;
     plan.lease = arguments.lease;
-    plan.plant = arguments.plant.map(|plant| plant.0);
+    plan.plant = arguments.plant;
     plan.faults = faults(&arguments.nemesis, Endpoints::of(&address.url).is_some(), nemesis)?;
     Ok(plan)
 }

@@ -7,10 +7,9 @@
 use std::sync::Mutex;
 use std::time::Duration;
 
-use holdline_core::{Certainty, ErrorKind, LockError, LostReason};
+use holdline_core::{Certainty, ErrorKind, HolderSummary, LockError, LostReason};
 use serde::{Deserialize, Serialize};
 
-use super::views::Holder;
 use crate::error::ENGINE;
 
 /// What replaces the words of a store.
@@ -22,16 +21,16 @@ const MOST_WORDS: usize = 64;
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Failure {
     kind: Kind,
-    certainty: Sure,
+    certainty: Certainty,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 enum Kind {
-    Busy { holder: Option<Holder> },
-    TimedOut { waited: Duration, holder: Option<Holder> },
+    Busy { holder: Option<Box<HolderSummary>> },
+    TimedOut { waited: Duration, holder: Option<Box<HolderSummary>> },
     Cancelled,
-    Lost { reason: Lost },
+    Lost { reason: LostReason },
     TooManyWaiters { limit: usize },
     NoQuorum,
     Quarantined { left: Duration },
@@ -44,58 +43,27 @@ enum Kind {
     Invalid { field: String, message: String },
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Lost {
-    Expired,
-    MaxHold,
-    RanOut,
-    Missing,
-    Revoked(String),
-    StoreGone,
-    Released,
-}
-
-#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-enum Sure {
-    Applied,
-    NotApplied,
-    Unknown,
-}
-
 impl Failure {
     /// Writes an error.
     pub fn of(error: &LockError) -> Failure {
-        let certainty = match error.certainty() {
-            Certainty::Applied => Sure::Applied,
-            Certainty::NotApplied => Sure::NotApplied,
-            Certainty::Unknown => Sure::Unknown,
-        };
-        Failure { kind: Kind::of(error.kind()), certainty }
+        Failure { kind: Kind::of(error.kind()), certainty: error.certainty() }
     }
 
     /// Reads the error.
     pub fn into_error(self) -> LockError {
-        let certainty = match self.certainty {
-            Sure::Applied => Certainty::Applied,
-            Sure::NotApplied => Certainty::NotApplied,
-            Sure::Unknown => Certainty::Unknown,
-        };
-        LockError::new(ENGINE, self.kind.into_kind(), certainty)
+        LockError::new(ENGINE, self.kind.into_kind(), self.certainty)
     }
 }
 
 impl Kind {
     fn of(kind: &ErrorKind) -> Kind {
-        let holder = |holder: &Option<Box<_>>| holder.as_deref().map(Holder::of);
         match kind {
-            ErrorKind::Busy { holder: held } => Kind::Busy { holder: holder(held) },
-            ErrorKind::TimedOut { waited, holder: held } => {
-                Kind::TimedOut { waited: *waited, holder: holder(held) }
+            ErrorKind::Busy { holder } => Kind::Busy { holder: holder.clone() },
+            ErrorKind::TimedOut { waited, holder } => {
+                Kind::TimedOut { waited: *waited, holder: holder.clone() }
             }
             ErrorKind::Cancelled => Kind::Cancelled,
-            ErrorKind::Lost { reason } => Kind::Lost { reason: Lost::of(reason) },
+            ErrorKind::Lost { reason } => Kind::Lost { reason: without_words(reason) },
             ErrorKind::TooManyWaiters { limit } => Kind::TooManyWaiters { limit: *limit },
             ErrorKind::NoQuorum { .. } => Kind::NoQuorum,
             ErrorKind::Quarantined { left } => Kind::Quarantined { left: *left },
@@ -115,15 +83,12 @@ impl Kind {
     }
 
     fn into_kind(self) -> ErrorKind {
-        let holder = |holder: Option<Holder>| holder.map(|holder| Box::new(holder.into_summary()));
         let message = || IN_LOG.to_owned();
         match self {
-            Kind::Busy { holder: held } => ErrorKind::Busy { holder: holder(held) },
-            Kind::TimedOut { waited, holder: held } => {
-                ErrorKind::TimedOut { waited, holder: holder(held) }
-            }
+            Kind::Busy { holder } => ErrorKind::Busy { holder },
+            Kind::TimedOut { waited, holder } => ErrorKind::TimedOut { waited, holder },
             Kind::Cancelled => ErrorKind::Cancelled,
-            Kind::Lost { reason } => ErrorKind::Lost { reason: reason.into_reason() },
+            Kind::Lost { reason } => ErrorKind::Lost { reason },
             Kind::TooManyWaiters { limit } => ErrorKind::TooManyWaiters { limit },
             Kind::NoQuorum => ErrorKind::NoQuorum { nodes: vec![message()] },
             Kind::Quarantined { left } => ErrorKind::Quarantined { left },
@@ -138,29 +103,11 @@ impl Kind {
     }
 }
 
-impl Lost {
-    fn of(reason: &LostReason) -> Lost {
-        match reason {
-            LostReason::Expired => Lost::Expired,
-            LostReason::MaxHold => Lost::MaxHold,
-            LostReason::RanOut => Lost::RanOut,
-            LostReason::Revoked(words) => Lost::Revoked(words.clone()),
-            LostReason::StoreGone(_) => Lost::StoreGone,
-            LostReason::Released => Lost::Released,
-            _ => Lost::Missing,
-        }
-    }
-
-    fn into_reason(self) -> LostReason {
-        match self {
-            Lost::Expired => LostReason::Expired,
-            Lost::MaxHold => LostReason::MaxHold,
-            Lost::RanOut => LostReason::RanOut,
-            Lost::Missing => LostReason::Missing,
-            Lost::Revoked(words) => LostReason::Revoked(words),
-            Lost::StoreGone => LostReason::StoreGone(IN_LOG.to_owned()),
-            Lost::Released => LostReason::Released,
-        }
+/// Leaves out the words of a store.
+fn without_words(reason: &LostReason) -> LostReason {
+    match reason {
+        LostReason::StoreGone(_) => LostReason::StoreGone(IN_LOG.to_owned()),
+        other => other.clone(),
     }
 }
 

@@ -1,5 +1,8 @@
 //! Counts the keys under our names, by a bounded `SCAN`.
 
+use std::time::Duration;
+
+use holdline_core::lease::MAX_LEASE;
 use holdline_core::{FencingToken, Finding, LockError};
 
 use super::{Probe, redisson};
@@ -13,8 +16,8 @@ const MAX_STEPS: usize = 50;
 const STEP: &str = "1000";
 /// How many of our keys are inspected.
 const MAX_OURS: usize = 500;
-/// The longest lease, and the margin by which keys outlast it.
-const LONGEST_MS: i64 = 24 * 3_600_000 + 60_000;
+/// By how much keys outlast their lease.
+const MARGIN: Duration = Duration::from_secs(60);
 
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Inventory {
@@ -121,7 +124,8 @@ async fn look(
     }
     let left = probe.ask_bytes(ask("PTTL")).await?.as_integer().unwrap_or(-2);
     inventory.endless += usize::from(left == -1);
-    inventory.too_long += usize::from(left > LONGEST_MS);
+    let left = Duration::from_millis(u64::try_from(left).unwrap_or(0));
+    inventory.too_long += usize::from(left > MAX_LEASE + MARGIN);
     let Some(name) = layout.name_of(key) else { return Ok(()) };
     if layout.keys_of(&name).lock != key {
         return Ok(());

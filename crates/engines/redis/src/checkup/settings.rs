@@ -1,5 +1,6 @@
 //! What the server's own settings and state mean for a lock.
 
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Finding, Health, LockError};
 
 use super::info::{Config, Info};
@@ -22,8 +23,6 @@ const UPTIME: &str = "a server that has just restarted may have lost leases on w
 
 /// Below this, a burst of notifications may disconnect a subscriber.
 const BACKLOG: u64 = 1 << 20;
-/// No grant starts with a longer lease, so grants that a restart has lost have expired by then.
-const LONGEST_FIRST_LEASE: u64 = 30;
 
 /// Judges the server's reports, or that they are not permitted.
 pub(super) fn findings(
@@ -214,7 +213,8 @@ fn persistence(info: &Info, config: &Config) -> Finding {
 fn uptime(info: &Info) -> Finding {
     let seconds = info.number("uptime_in_seconds");
     let finding = Finding::ok("uptime", UPTIME, format!("{seconds} s"));
-    if seconds < LONGEST_FIRST_LEASE && info.number("aof_enabled") == 0 {
+    // No grant starts with a longer lease: those that a restart has lost have expired by then.
+    if seconds < MAX_FIRST_LEASE.as_secs() && info.number("aof_enabled") == 0 {
         finding.warn("wait for one lease before you rely on exclusion")
     } else {
         finding

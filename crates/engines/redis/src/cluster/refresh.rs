@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline_core::{Certainty, LockError};
+use holdline_core::{Certainty, LockError, Moment};
 
 use super::nodes::Nodes;
 use super::slots::{SLOTS, SlotTable};
@@ -136,24 +136,13 @@ impl Nodes {
         }
         let mut tables = Vec::new();
         let mut failure = None;
-        let mut end = None;
+        let mut end = Moment::NEVER;
         loop {
-            let grace = async {
-                match end {
-                    Some(end) => self.clock.sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let next = tokio::select! {
-                biased;
-                next = in_flight.next() => next,
-                () = grace => None,
-            };
-            match next {
+            match in_flight.next_before(end, &*self.clock).await {
                 None => return (tables, failure),
                 Some((of, Ok(table))) => {
                     tables.push((of, table));
-                    end.get_or_insert_with(|| self.clock.now().after(GRACE));
+                    end = end.min(self.clock.now().after(GRACE));
                 }
                 Some((_, Err(error))) => failure = failure.or(Some(error)),
             }

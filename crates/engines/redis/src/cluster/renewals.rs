@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
-use holdline_core::{Certainty, Clock, LockError, LockName, Purpose, RenewReply, RenewRequest};
+use holdline_core::{
+    Certainty, Clock, LockError, LockName, Moment, Purpose, RenewReply, RenewRequest,
+};
 
 use crate::error::unavailable;
 use crate::in_flight::InFlight;
@@ -69,13 +71,8 @@ impl ReplyTimeouts<'_> {
         in_flight: &mut InFlight<'_, T>,
         grace: Option<Duration>,
     ) -> Option<(usize, T)> {
-        let Some(grace) = grace else { return in_flight.next().await };
-        let end = self.clock.now().after(grace);
-        tokio::select! {
-            biased;
-            next = in_flight.next() => next,
-            () = self.clock.sleep_until(end) => None,
-        }
+        let end = grace.map_or(Moment::NEVER, |grace| self.clock.now().after(grace));
+        in_flight.next_before(end, self.clock).await
     }
 
     /// Returns how long the replies that are there wait for a silent node: a small part of the

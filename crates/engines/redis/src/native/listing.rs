@@ -20,8 +20,6 @@ use crate::keys::Layout;
 use crate::link::Link;
 use crate::native;
 
-/// The longest page of a listing.
-const MAX_PAGE: usize = 1_000;
 /// How many keys one `SCAN` visits.
 const SCAN_COUNT: &str = "1000";
 /// How many names one call inspects.
@@ -159,7 +157,7 @@ impl Listings {
         request: &ListRequest,
         source: &impl NameSource,
     ) -> Result<ListPage, LockError> {
-        let limit = request.limit.clamp(1, MAX_PAGE);
+        let limit = request.limit();
         let mut page = ListPage::default();
         let mut after = request.after.clone();
         let mut kept = self.take(&request.prefix, after.as_ref());
@@ -218,7 +216,7 @@ fn fill(page: &mut ListPage, shown: Vec<Shown>, limit: usize) -> Result<bool, Lo
             Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => continue,
             other => other?,
         };
-        if !is_listed(&snapshot) {
+        if !snapshot.is_used() {
             continue;
         }
         if page.names.len() == limit {
@@ -227,11 +225,6 @@ fn fill(page: &mut ListPage, shown: Vec<Shown>, limit: usize) -> Result<bool, Lo
         page.names.push(snapshot);
     }
     Ok(false)
-}
-
-/// Returns whether a listing shows the name: it is held, waited for, or frozen.
-fn is_listed(snapshot: &Snapshot) -> bool {
-    snapshot.is_held() || snapshot.queue_length > 0 || snapshot.freeze.is_some()
 }
 
 #[cfg(test)]

@@ -266,18 +266,11 @@ pub(super) async fn undo_attempt(
         let undo = undo.clone();
         in_flight.push(node, async move { undo.send(&set, node, progress).await });
     }
-    let mut end = set.clock.sleep_until(set.clock.now().after(UNDO_TIMEOUT));
-    loop {
-        // The first poll sends all requests.
-        let next = tokio::select! {
-            biased;
-            next = in_flight.next() => next,
-            () = &mut end => break,
-        };
-        match next {
-            Some((node, Err(_))) => queue_undo(set, &undo, [node]),
-            Some(_) => {}
-            None => break,
+    let end = set.clock.now().after(UNDO_TIMEOUT);
+    // The first poll sends all requests.
+    while let Some((node, answer)) = in_flight.next_before(end, &*set.clock).await {
+        if answer.is_err() {
+            queue_undo(set, &undo, [node]);
         }
     }
     finish_in_background(set, &undo, in_flight);

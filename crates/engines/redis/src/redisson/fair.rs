@@ -23,7 +23,7 @@ use crate::native;
 use crate::native::record::mode_text;
 use crate::native::requests::{kind_of, millis};
 
-/// The usual size of the keys, or the arguments, of one name.
+/// The usual size of the keys, or of the arguments, in bytes.
 const ROOM: usize = 512;
 
 impl Names {

@@ -223,22 +223,12 @@ impl Watcher {
             in_flight.push(at, self.query_one(link));
         }
         let mut answers = Vec::with_capacity(self.sentinels.len());
-        let mut end = None;
+        let mut end = Moment::NEVER;
         loop {
-            let grace = async {
-                match end {
-                    Some(end) => self.clock.sleep_until(end).await,
-                    None => std::future::pending().await,
-                }
-            };
-            let next = tokio::select! {
-                biased;
-                next = in_flight.next() => next,
-                () = grace => None,
-            };
+            let next = in_flight.next_before(end, &*self.clock).await;
             let Some((_, answer)) = next else { return answers };
-            if matches!(answer, SentinelAnswer::View(_)) && end.is_none() {
-                end = Some(self.clock.now().after(GRACE));
+            if matches!(answer, SentinelAnswer::View(_)) {
+                end = end.min(self.clock.now().after(GRACE));
             }
             answers.push(answer);
         }

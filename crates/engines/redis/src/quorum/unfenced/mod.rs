@@ -80,12 +80,7 @@ pub(super) async fn connect(set: &Arc<NodeSet>) -> Result<(), LockError> {
     let mut refused = Vec::new();
     let mut end = Moment::NEVER;
     loop {
-        let answer = tokio::select! {
-            biased;
-            answer = in_flight.next() => answer,
-            () = set.clock.sleep_until(end) => None,
-        };
-        match answer {
+        match in_flight.next_before(end, &*set.clock).await {
             None => break,
             Some((_, Ok(_))) => ready += 1,
             Some((_, Err(error))) if matches!(error.kind(), ErrorKind::Refused { .. }) => {

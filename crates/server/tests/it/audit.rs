@@ -40,7 +40,8 @@ async fn each_action_is_recorded_once_whichever_way_it_came() {
     ask("POST", "/v1/locks/ci%2Fa/revoke", CI, &revoke, 409).await;
     let long = format!(r#"{{"duration_ms": 1000, "reason": "{}"}}"#, "x".repeat(513));
     ask("PUT", "/v1/locks/prod/freeze", ADMIN, &long, 422).await;
-    ask("POST", "/v1/engine/operate", ADMIN, r#"{"unfreeze": {"name": "prod"}}"#, 200).await;
+    let unfreeze = r#"{"operation": {"unfreeze": {"name": "prod"}}}"#;
+    ask("POST", "/v1/engine/operate", ADMIN, unfreeze, 200).await;
     ask("POST", "/v1/fence", ADMIN, r#"{"above": 7}"#, 204).await;
     // Who may not do it is not recorded.
     ask("DELETE", "/v1/locks/prod/freeze", CI, "", 403).await;

@@ -35,18 +35,19 @@ pub(crate) async fn beside_updates(
     for waiters in WAITERS {
         let title = format!("{database}: a hand-off among {waiters}, p50");
         let clients = CLIENTS.min(waiters);
-        ratios.push(hand_offs(&title, url, (waiters, clients), &mut update).await?);
+        ratios.push(hand_offs(&title, url, waiters, clients, &mut update).await?);
     }
     flat(&ratios);
     let title = format!("{database}: among 64, each a client of its own, p50");
-    hand_offs(&title, url, (64, 64), &mut update).await.map(drop)
+    hand_offs(&title, url, 64, 64, &mut update).await.map(drop)
 }
 
 /// Prints the hand-offs among this many waiters of this many clients; returns the middle ratio.
 async fn hand_offs(
     title: &str,
     url: &str,
-    (waiters, clients): (usize, usize),
+    waiters: usize,
+    clients: usize,
     update: &mut impl AsyncFnMut() -> Result<f64, Failure>,
 ) -> Result<f64, Failure> {
     let mut rounds = Vec::new();

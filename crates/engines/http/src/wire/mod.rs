@@ -136,7 +136,7 @@ pub enum Operate {
     AuditRead(AuditRequest),
 }
 
-/// The reply to an [`Operate`], as a server writes it. A client reads the type that its command has.
+/// The reply to an [`Operate`], as a server writes it. A client reads the type of its command.
 #[derive(Clone, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Operated {

@@ -192,12 +192,12 @@ fn constants(tree: &Tree, times: &[(&'static str, u64)]) -> Vec<Constant> {
 /// Compares each copy of a number with its constant.
 fn in_count(tree: &Tree, count: &Count) -> Vec<Finding> {
     let Count { name, home, copies } = count;
-    let Some(constant) = count_of(tree, name, home) else {
-        return vec![Finding::whole(home, format!("`{name}` is not defined as a number"))];
-    };
     let mut found = Vec::new();
     for (path, before) in *copies {
         let Some(file) = tree.file(path) else { continue };
+        let Some(constant) = count_of(tree, name, home) else {
+            return vec![Finding::whole(home, format!("`{name}` is not defined as a number"))];
+        };
         let mut is_there = false;
         for (index, line) in file.text.lines().enumerate() {
             let Some((_, after)) = line.split_once(before) else { continue };

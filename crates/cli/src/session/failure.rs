@@ -72,23 +72,35 @@ pub(super) fn of_open(error: LockError, directory: Option<PathBuf>) -> Failure {
 /// Returns whether the kernel denies a file of another user although its mode would allow it.
 fn is_denied_by_sticky_bit(path: &Path) -> bool {
     let us = rustix::process::geteuid().as_raw();
-    let owned = |about: std::fs::Metadata| (about.mode(), about.uid());
-    let Ok(directory) = std::fs::metadata(path).map(owned) else { return false };
+    let Ok(directory) = std::fs::metadata(path) else { return false };
+    let directory = FileOwnership::of(&directory);
     let Ok(files) = std::fs::read_dir(path) else { return false };
     let files = files.filter_map(|file| file.ok()?.metadata().ok());
-    let mut files = files.filter(std::fs::Metadata::is_file).map(owned);
-    files.any(|file| is_protected(directory, file, us))
+    let mut files = files.filter(std::fs::Metadata::is_file);
+    files.any(|file| is_protected(directory, FileOwnership::of(&file), us))
+}
+
+/// The mode of a file or a directory, and the user who owns it.
+#[derive(Clone, Copy, Debug)]
+struct FileOwnership {
+    mode: u32,
+    owner: u32,
+}
+
+impl FileOwnership {
+    fn of(file: &std::fs::Metadata) -> FileOwnership {
+        FileOwnership { mode: file.mode(), owner: file.uid() }
+    }
 }
 
 /// The rule of `fs.protected_regular`: in a sticky directory that others may write to, only a
-/// file's owner may open it with `O_CREAT`, unless the directory's owner owns it. Each pair is a
-/// mode and an owner.
-fn is_protected(directory: (u32, u32), file: (u32, u32), us: u32) -> bool {
-    let sticky = directory.0 & 0o1000 != 0;
-    let open_to_others = directory.0 & 0o022 != 0;
-    let mode_allows = file.0 & 0o006 == 0o006;
-    let foreign = file.1 != us;
-    sticky && open_to_others && mode_allows && foreign && file.1 != directory.1
+/// file's owner may open it with `O_CREAT`, unless the directory's owner owns it.
+fn is_protected(directory: FileOwnership, file: FileOwnership, us: u32) -> bool {
+    let sticky = directory.mode & 0o1000 != 0;
+    let open_to_others = directory.mode & 0o022 != 0;
+    let mode_allows = file.mode & 0o006 == 0o006;
+    let foreign = file.owner != us;
+    sticky && open_to_others && mode_allows && foreign && file.owner != directory.owner
 }
 
 /// Explains why a server could not be connected to. Inside a job of `run` the URL in the
@@ -146,15 +158,16 @@ mod tests {
         let root = 0;
         let ann = 1;
         let bob = 2;
-        let tmp = (0o041_777, root);
+        let owned = |mode, owner| FileOwnership { mode, owner };
+        let tmp = owned(0o041_777, root);
         for (directory, file, us, protected) in [
-            (tmp, (0o100_666, ann), bob, true),
-            (tmp, (0o100_666, bob), bob, false),
-            (tmp, (0o100_666, root), bob, false),
-            (tmp, (0o100_600, ann), bob, false),
-            ((0o040_777, root), (0o100_666, ann), bob, false),
-            ((0o041_755, root), (0o100_666, ann), bob, false),
-            ((0o041_770, ann), (0o100_666, bob), ann, true),
+            (tmp, owned(0o100_666, ann), bob, true),
+            (tmp, owned(0o100_666, bob), bob, false),
+            (tmp, owned(0o100_666, root), bob, false),
+            (tmp, owned(0o100_600, ann), bob, false),
+            (owned(0o040_777, root), owned(0o100_666, ann), bob, false),
+            (owned(0o041_755, root), owned(0o100_666, ann), bob, false),
+            (owned(0o041_770, ann), owned(0o100_666, bob), ann, true),
         ] {
             assert_eq!(is_protected(directory, file, us), protected, "{directory:?} {file:?}");
         }

@@ -97,7 +97,7 @@ fn run(arguments: &ServeArgs, invocation: &Invocation, address: &Address) -> Out
         tokio::select! {
             biased;
             () = server.run(stop) => {}
-            () = reload(hangups, known, &reloader, (arguments, file), console) => {}
+            () = reload(hangups, known, &reloader, arguments, file, console) => {}
         }
         Ok(Exit::Success)
     })
@@ -188,7 +188,8 @@ async fn reload(
     mut hangups: Signal,
     mut known: Option<Vec<u8>>,
     reloader: &Reloader,
-    (arguments, file): (&ServeArgs, Option<&Path>),
+    arguments: &ServeArgs,
+    file: Option<&Path>,
     console: &Console,
 ) {
     let mut last_seen = known.clone();

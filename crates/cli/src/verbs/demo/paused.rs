@@ -60,10 +60,12 @@ pub(super) async fn run(address: &Address, page: &mut Page<'_>) -> Result<Paused
     page.heads("client A", "client B")?;
 
     let start = Instant::now();
-    let (mut a, token_a) = Client::start(address, &directory.0, lease, (page, Side::Left, start))?;
+    let left = EventPrinter { page, side: Side::Left, start };
+    let right = EventPrinter { page, side: Side::Right, start };
+    let (mut a, token_a) = Client::start(address, &directory.0, lease, left)?;
     a.signal(Signal::STOP)?;
     a.prints("is stopped, as by a garbage collection")?;
-    let (mut b, token_b) = Client::start(address, &directory.0, lease, (page, Side::Right, start))?;
+    let (mut b, token_b) = Client::start(address, &directory.0, lease, right)?;
     b.write()?;
     b.end()?;
     a.signal(Signal::CONT)?;
@@ -90,11 +92,19 @@ pub(super) async fn run(address: &Address, page: &mut Page<'_>) -> Result<Paused
     })
 }
 
-/// A process of `holdline demo client`, and where its events are printed. It ends with this.
+/// Prints the events of one client on its side of the page, with the time since the start.
+#[derive(Clone, Copy)]
+struct EventPrinter<'a> {
+    page: &'a Page<'a>,
+    side: Side,
+    start: Instant,
+}
+
+/// A process of `holdline demo client`, and what prints its events. It ends with this.
 struct Client<'a> {
     child: Child,
     lines: Receiver<String>,
-    place: (&'a Page<'a>, Side, Instant),
+    events: EventPrinter<'a>,
 }
 
 impl<'a> Client<'a> {
@@ -103,7 +113,7 @@ impl<'a> Client<'a> {
         address: &Address,
         directory: &Path,
         lease: Duration,
-        place: (&'a Page<'a>, Side, Instant),
+        events: EventPrinter<'a>,
     ) -> Result<(Client<'a>, u64), Failure> {
         let program = std::env::current_exe().map_err(Failure::internal)?;
         let mut command = Command::new(program);
@@ -118,7 +128,7 @@ impl<'a> Client<'a> {
                 lines.for_each(|line| drop(sender.send(line)));
             });
         }
-        let mut client = Client { child, lines, place };
+        let mut client = Client { child, lines, events };
         client.prints("asks for the lock")?;
         let token = client.expect("granted")?.parse().map_err(Failure::internal)?;
         client.prints(format_args!("holds it, with token {token}"))?;
@@ -130,7 +140,7 @@ impl<'a> Client<'a> {
     }
 
     fn prints(&self, text: impl std::fmt::Display) -> Result<(), Failure> {
-        let (page, side, start) = self.place;
+        let EventPrinter { page, side, start } = self.events;
         page.event(start.elapsed(), side, text)
     }
 

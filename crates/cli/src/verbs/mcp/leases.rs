@@ -13,13 +13,12 @@ use holdline::{Client, Guard, LockOptions, ReleaseOutcome, by_mode};
 use holdline_core::{LockError, LockName, Mode};
 use tokio::time::Instant;
 
+use super::targets::Targets;
+
 /// A lease of an agent.
 #[derive(Debug)]
 pub(super) struct Lease {
-    /// What was asked for.
-    pub(super) targets: Vec<String>,
-    /// The locks that the targets need.
-    needs: BTreeMap<LockName, Mode>,
+    pub(super) targets: Targets,
     guards: Vec<Guard>,
     duration: Duration,
     /// When it ends unless the agent renews it.
@@ -44,15 +43,16 @@ impl Lease {
     /// Dropping the future leaves the queue. What is acquired is released in the background.
     pub(super) async fn acquire(
         client: &Client,
-        (targets, needs): (Vec<String>, &BTreeMap<LockName, Mode>),
+        targets: Targets,
         options: &LockOptions,
-        (duration, wait): (Duration, Duration),
+        duration: Duration,
+        wait: Duration,
     ) -> Result<Lease, LockError> {
         let end = Instant::now() + wait;
-        let guards = Vec::with_capacity(needs.len());
-        let mut lease = Lease { targets, needs: needs.clone(), guards, duration, ends: end };
-        for (name, mode) in needs {
-            match one(client, (name, *mode), options, end).await {
+        let guards = Vec::with_capacity(targets.needs.len());
+        let mut lease = Lease { targets, guards, duration, ends: end };
+        for (name, mode) in &lease.targets.needs {
+            match one(client, name, *mode, options, end).await {
                 Ok(guard) => lease.guards.push(guard),
                 Err(error) => {
                     let _ = lease.release().await;
@@ -96,7 +96,7 @@ impl Lease {
     /// Returns whether other locks cannot be acquired while this lease holds its own.
     fn is_in_the_way_of(&self, wanted: &BTreeMap<LockName, Mode>) -> bool {
         wanted.iter().any(|(name, mode)| {
-            let held = self.needs.get(name);
+            let held = self.targets.needs.get(name);
             held.is_some_and(|held| *held == Mode::Exclusive || *mode == Mode::Exclusive)
         })
     }
@@ -108,7 +108,8 @@ impl Lease {
 
 async fn one(
     client: &Client,
-    (name, mode): (&LockName, Mode),
+    name: &LockName,
+    mode: Mode,
     options: &LockOptions,
     end: Instant,
 ) -> Result<Guard, LockError> {

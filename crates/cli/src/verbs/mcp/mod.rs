@@ -72,8 +72,8 @@ pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console
     console.detail(&format!("repository {}", holdline_core::Escaped(&repository.name)));
     let gone = CancellationToken::new();
     let holder = session::holder(None, false);
-    let about = (holder, arguments.agent.clone());
-    let server = Server::new(session.client().clone(), repository, about, gone.clone());
+    let agent = arguments.agent.clone();
+    let server = Server::new(session.client().clone(), repository, holder, agent, gone.clone());
     let (input, output) = stdio_pipes();
     let input = Input { inner: input, gone };
     let served = async {

@@ -73,7 +73,8 @@ impl Server {
     pub(super) fn new(
         client: Client,
         repository: Repository,
-        (holder, agent): (HolderFields, Option<String>),
+        holder: HolderFields,
+        agent: Option<String>,
         gone: CancellationToken,
     ) -> Server {
         let leases = Mutex::default();
@@ -187,8 +188,7 @@ impl State {
             .with_label(ASKED_LABEL, now().as_secs().to_string())
             .with_label(SECONDS_LABEL, arguments.lease_seconds.to_string())
             .with_label(TARGETS_LABEL, cut(&targets.shown.join(", "), MAX_TARGETS_TEXT));
-        let wanted = (targets.shown.clone(), &targets.needs);
-        match Lease::acquire(&self.client, wanted, &options, (duration, wait)).await {
+        match Lease::acquire(&self.client, targets.clone(), &options, duration, wait).await {
             Ok(lease) => {
                 let mut object = of_lease(&lease);
                 let name = self.leases.lock().await.add(lease);
@@ -255,7 +255,7 @@ impl State {
         let leases = self.leases.lock().await.take(arguments.lease.as_deref());
         let mut released = Vec::new();
         for (name, lease) in leases {
-            let targets = lease.targets.clone();
+            let targets = lease.targets.shown.clone();
             let held = lease.release().await;
             released.push(json!({"lease": name, "targets": targets, "held_until_now": held}));
         }
@@ -350,6 +350,6 @@ fn no_lease() -> Value {
 
 fn of_lease(lease: &Lease) -> Value {
     let left = lease.left();
-    json!({"targets": lease.targets, "seconds_left": left.as_secs(),
+    json!({"targets": lease.targets.shown, "seconds_left": left.as_secs(),
         "until": moment(SystemTime::now() + left)})
 }

@@ -17,7 +17,7 @@ use super::repository::Repository;
 pub(super) const MAX_TARGETS: usize = 64;
 
 /// The targets of one call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Targets {
     /// The targets as they are understood, for people.
     pub(super) shown: Vec<String>,

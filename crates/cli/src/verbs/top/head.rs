@@ -49,7 +49,9 @@ pub(super) fn draw(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, n
 fn two_sides(
     frame: &mut Frame<'_>,
     area: Rect,
-    (title, (state, style)): (&str, (&str, Style)),
+    title: &str,
+    state: &str,
+    style: Style,
     right: &str,
 ) {
     let room = usize::from(area.width).saturating_sub(right.len() + 2);
@@ -119,7 +121,7 @@ fn one_store(
         _ => as_of(store, now),
     };
     let right = if app.paused { format!("PAUSED {seen} ") } else { format!("{seen} ") };
-    two_sides(frame, area, (&store.url, (&state, style)), &right);
+    two_sides(frame, area, &store.url, &state, style, &right);
 }
 
 fn counted(Counts { held, waiting, frozen }: Counts) -> String {
@@ -167,7 +169,7 @@ fn several(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Now)
     let right = if app.paused { "PAUSED ".to_owned() } else { every };
     let text = counted(app.stores.counts());
     let row = |at: u16| Rect { y: area.y + at, height: 1, ..area };
-    two_sides(frame, row(0), (&title, (&text, Style::new())), &right);
+    two_sides(frame, row(0), &title, &text, Style::new(), &right);
 
     let mut shown: Vec<&StoreView> = stores.iter().collect();
     let mut rows = usize::from(area.height.saturating_sub(1));
@@ -188,6 +190,6 @@ fn several(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Now)
             Some(_) if is_well => (format!("{state}  {}", counts_of(store)), String::new()),
             _ => (state, format!("{} ", as_of(store, now))),
         };
-        two_sides(frame, row(at), (&format!("{name}{pad}"), (&state, style)), &right);
+        two_sides(frame, row(at), &format!("{name}{pad}"), &state, style, &right);
     }
 }

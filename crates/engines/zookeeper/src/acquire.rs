@@ -182,9 +182,10 @@ impl Store {
                 return Ok(refusal);
             }
             checked = true;
-            let group = (group, self.sessions.clone());
-            let asked = (request.hold, request.metadata.clone());
-            self.held.note(name, id, Held::new(session.clone(), group, asked));
+            let sessions = self.sessions.clone();
+            let metadata = request.metadata.clone();
+            let held = Held::new(session.clone(), group, sessions, request.hold, metadata);
+            self.held.note(name, id, held);
             let sent = self.clock.now();
             let creating = connection.create_contender(&path, &data);
             let (created, queue, marks) =
@@ -211,7 +212,7 @@ impl Store {
                 checked = false;
                 continue;
             }
-            return self.entered(&made, request, (queue, marks)).await;
+            return self.entered(&made, request, queue, marks).await;
         }
         self.held.forget(name, id);
         Err(unavailable("the node of the queue keeps being deleted", Certainty::NotApplied))
@@ -297,7 +298,8 @@ impl Store {
         &self,
         made: &Made<'_>,
         request: &AcquireRequest,
-        (queue, marks): (Result<Queue, RequestError>, Result<Marks, RequestError>),
+        queue: Result<Queue, RequestError>,
+        marks: Result<Marks, RequestError>,
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;

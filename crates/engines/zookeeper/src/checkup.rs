@@ -25,6 +25,8 @@ const PASSWORD: &str = "anyone who reads the password can release every lock";
 const WORDS: &str = "allow them: `4lw.commands.whitelist=srvr,conf`";
 /// The answer of a member that has no quorum.
 const IDLE: &str = "not currently serving requests";
+/// The oldest version that knows containers.
+const OLDEST: ServerVersion = ServerVersion { major: 3, minor: 5, patch: 3 };
 /// The shortest session that a server allows by default.
 const SHORT: Duration = Duration::from_secs(4);
 
@@ -162,16 +164,29 @@ fn version(members: &[Member]) -> Finding {
     versions.sort_unstable();
     versions.dedup();
     let finding = Finding::ok("version", VERSION, versions.join(", "));
-    match versions.iter().map(|text| numbers(text)).min() {
-        Some(Some(oldest)) if oldest < (3, 5, 3) => finding.fail("run 3.5.3 or newer"),
+    match versions.iter().map(|text| ServerVersion::parse(text)).min() {
+        Some(Some(oldest)) if oldest < OLDEST => finding.fail("run 3.5.3 or newer"),
         Some(Some(_)) => finding,
         Some(None) | None => finding.warn(WORDS),
     }
 }
 
-fn numbers(version: &str) -> Option<(u32, u32, u32)> {
-    let mut parts = version.split('.').map(|part| part.parse().ok());
-    Some((parts.next()??, parts.next()??, parts.next()??))
+/// A version of the server. Versions compare by their fields in this order.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct ServerVersion {
+    major: u32,
+    minor: u32,
+    patch: u32,
+}
+
+impl ServerVersion {
+    fn parse(text: &str) -> Option<ServerVersion> {
+        let mut parts = text.split('.').map(|part| part.parse().ok());
+        let major = parts.next()??;
+        let minor = parts.next()??;
+        let patch = parts.next()??;
+        Some(ServerVersion { major, minor, patch })
+    }
 }
 
 /// Returns a setting from the answer to `conf`.

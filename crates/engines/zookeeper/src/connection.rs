@@ -11,6 +11,12 @@ use crate::client::{Client, SessionState, Watch, Watched};
 use crate::error::{RequestError, protocol};
 use crate::options::ZooKeeperOptions;
 
+/// The data of a node, and the stat that belongs to them.
+pub(crate) struct NodeContent {
+    pub(crate) data: Vec<u8>,
+    pub(crate) stat: Stat,
+}
+
 /// A session's requests. Clones are the same session.
 #[derive(Clone)]
 pub(crate) struct Connection {
@@ -76,8 +82,9 @@ impl Connection {
     }
 
     /// Returns a node's data; `None` if it does not exist.
-    pub(crate) async fn data(&self, path: &str) -> Result<Option<(Vec<u8>, Stat)>, RequestError> {
-        or_none(self.client.ask(get_data(path, false)).await)
+    pub(crate) async fn data(&self, path: &str) -> Result<Option<NodeContent>, RequestError> {
+        let found = or_none(self.client.ask(get_data(path, false)).await)?;
+        Ok(found.map(|(data, stat)| NodeContent { data, stat }))
     }
 
     /// Returns a node's stat, and a watcher for the next change. Opens no watch if there is no
@@ -172,8 +179,10 @@ impl Connection {
     /// Creates a mark, and deletes a node of this version or sets its data: both or neither.
     pub(crate) async fn mark_and_change(
         &self,
-        (mark, reason): (&str, &[u8]),
-        (path, version): (&str, i32),
+        mark: &str,
+        reason: &[u8],
+        path: &str,
+        version: i32,
         data: Option<&[u8]>,
     ) -> Result<(), RequestError> {
         let marking = Transaction::default().create(mark, reason, self.acl());

@@ -91,8 +91,10 @@ impl Drop for Turn<'_> {
 impl Held {
     pub(crate) fn new(
         session: Arc<Session>,
-        (group, sessions): (Group, Arc<Sessions>),
-        (hold, metadata): (Hold, Metadata),
+        group: Group,
+        sessions: Arc<Sessions>,
+        hold: Hold,
+        metadata: Metadata,
     ) -> Held {
         Held {
             child: None,

@@ -3,7 +3,7 @@
 use holdline_core::sequenced_queue::unsupported;
 use holdline_core::{Certainty, FencingToken, LockError, LockName, Operation, OperationReply};
 
-use crate::connection::Connection;
+use crate::connection::{Connection, NodeContent};
 use crate::error::{ENGINE, RequestError, unavailable};
 use crate::queue::QueueEntry;
 use crate::store::{Store, record_of};
@@ -12,6 +12,13 @@ use crate::store::{Store, record_of};
 const ATTEMPTS: usize = 5;
 const RAISE_FENCE: &str = "raising the fence: the ensemble counts its transactions by itself, and \
                            anew after a restore";
+
+/// The grant that is revoked: its place in the queue, and its node as it was read.
+struct FoundGrant<'q> {
+    entry: &'q QueueEntry,
+    path: String,
+    node: NodeContent,
+}
 
 impl Store {
     pub(crate) async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -37,19 +44,14 @@ impl Store {
             let mut found = None;
             for entry in queue.holders() {
                 let path = self.layout.child(name, &entry.child);
-                let Some((data, stat)) = connection.data(&path).await? else { continue };
-                if crate::store::token(stat.czxid)? == token {
-                    found = Some((entry, path, data, stat.version));
+                let Some(node) = connection.data(&path).await? else { continue };
+                if crate::store::token(node.stat.czxid)? == token {
+                    found = Some(FoundGrant { entry, path, node });
                     break;
                 }
             }
-            let Some((entry, path, data, version)) = found else {
-                return Ok(OperationReply::NothingThere);
-            };
-            match self
-                .revoke_place(&connection, (name, entry), (&path, &data, version), reason, now)
-                .await
-            {
+            let Some(found) = found else { return Ok(OperationReply::NothingThere) };
+            match self.revoke_found(&connection, name, &found, reason, now).await {
                 Ok(reply) => return Ok(reply),
                 // It was changed after it was read.
                 Err(RequestError::BadVersion | RequestError::NoNode) => {}
@@ -59,15 +61,17 @@ impl Store {
         Err(unavailable("other clients keep changing the grant", Certainty::NotApplied))
     }
 
-    async fn revoke_place(
+    async fn revoke_found(
         &self,
         connection: &Connection,
-        (name, entry): (&LockName, &QueueEntry),
-        (path, data, version): (&str, &[u8], i32),
+        name: &LockName,
+        found: &FoundGrant<'_>,
         reason: &str,
         now: bool,
     ) -> Result<OperationReply, RequestError> {
-        let Some(mut record) = record_of(entry, data)? else {
+        let FoundGrant { entry, path, node } = found;
+        let version = node.stat.version;
+        let Some(mut record) = record_of(entry, &node.data)? else {
             if now {
                 connection.delete(path, Some(version)).await?;
                 return Ok(OperationReply::Done);
@@ -80,12 +84,12 @@ impl Store {
         let changed = (!now).then_some(bytes.as_slice());
         let mark = self.layout.revoked(entry.parsed.id);
         connection.make_container(&self.layout.marks()).await?;
-        let revoked = (mark.as_str(), reason.as_bytes());
-        match connection.mark_and_change(revoked, (path, version), changed).await {
+        let reason = reason.as_bytes();
+        match connection.mark_and_change(&mark, reason, path, version, changed).await {
             // It was revoked politely before: the newest reason replaces the older one.
             Err(RequestError::NodeExists) => {
                 connection.delete(&mark, None).await?;
-                connection.mark_and_change(revoked, (path, version), changed).await?;
+                connection.mark_and_change(&mark, reason, path, version, changed).await?;
             }
             other => other?,
         }

@@ -17,7 +17,7 @@ use holdline_core::{
 };
 use tokio::{join, select};
 
-use crate::client::messages::Stat;
+use crate::connection::NodeContent;
 use crate::error::{ENGINE, RequestError, unavailable};
 use crate::held::Held;
 use crate::session::Session;
@@ -45,7 +45,7 @@ type Keeping<'s> = Shared<BoxFuture<'s, Kept>>;
 /// What the reads have shown for one request.
 struct Observed {
     /// The node's record.
-    own: Option<(Vec<u8>, Stat)>,
+    own: Option<NodeContent>,
     /// Whether the node that blocks it still exists.
     blocked: bool,
 }
@@ -126,7 +126,7 @@ impl Store {
             }
         };
         let (kept, observed) = join!(keeping, self.observe(request, seen.as_ref()));
-        self.judge(request, seen, (observed, kept), since).await
+        self.judge(request, seen, observed, kept, since).await
     }
 
     async fn observe(
@@ -152,7 +152,8 @@ impl Store {
         &self,
         request: &RenewRequest,
         seen: Option<Held>,
-        (observed, kept): (Result<Option<Observed>, RequestError>, Kept),
+        observed: Result<Option<Observed>, RequestError>,
+        kept: Kept,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let name = &request.name;
@@ -224,11 +225,11 @@ impl Store {
         request: &RenewRequest,
         hold: Hold,
         held: &Held,
-        mut own: (Vec<u8>, Stat),
+        mut own: NodeContent,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let left = held.left(since);
-        if own.1.version == held.version && hold.duration() <= held.terms.duration() {
+        if own.stat.version == held.version && hold.duration() <= held.terms.duration() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
         let (connection, path) = match (held.session.connection(), self.path(&request.name, held)) {
@@ -236,12 +237,11 @@ impl Store {
             _ => return self.missing(request, Some(held)).await,
         };
         for _ in 0..ATTEMPTS {
-            let (data, stat) = &own;
-            let mut record = record(data)?;
+            let mut record = record(&own.data)?;
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }
-            let mut version = stat.version;
+            let mut version = own.stat.version;
             if hold.duration() > record.hold.duration() {
                 record.hold = hold;
                 match connection.set(&path, &record.to_bytes(), version).await {

@@ -34,6 +34,13 @@ const ENOUGH: u32 = 4;
 /// dropped: the interval of the connection's own checks.
 const CHECKS: u32 = 8;
 
+/// The timeout of a session, and the delay with which the members report its heartbeats.
+#[derive(Clone, Copy)]
+pub(crate) struct SessionTiming {
+    pub(crate) timeout: Duration,
+    pub(crate) half_tick: Duration,
+}
+
 /// A session of ZooKeeper.
 pub(crate) struct Session {
     connection: Mutex<Option<Connection>>,
@@ -60,12 +67,12 @@ impl Session {
     pub(crate) fn begin(
         connection: Connection,
         opened: Moment,
-        (time, half_tick): (Duration, Duration),
+        timing: SessionTiming,
         pauses: Pauses,
         clock: &Arc<dyn Clock>,
     ) -> Arc<Session> {
         let connection = Some(connection);
-        let session = Arc::new(Session::of(connection, opened, (time, half_tick), pauses));
+        let session = Arc::new(Session::of(connection, opened, timing, pauses));
         tokio::spawn(watch_pauses(Arc::downgrade(&session), clock.clone()));
         session
     }
@@ -73,13 +80,13 @@ impl Session {
     fn of(
         connection: Option<Connection>,
         opened: Moment,
-        (time, half_tick): (Duration, Duration),
+        timing: SessionTiming,
         pauses: Pauses,
     ) -> Session {
         Session {
             connection: Mutex::new(connection),
-            time,
-            sure: sure(time, half_tick),
+            time: timing.timeout,
+            sure: timing.sure(),
             proven: Mutex::new(opened),
             pauses: Mutex::new(pauses),
             useless_since: Mutex::default(),
@@ -200,19 +207,22 @@ fn check_interval(time: Duration) -> Duration {
     silence(time) / CHECKS
 }
 
-/// Returns the age of the newest heartbeat that the leader knows of, at most, without a pause (S3).
-fn late(time: Duration, half_tick: Duration) -> Duration {
-    silence(time) + check_interval(time) + half_tick
-}
+impl SessionTiming {
+    /// Begins to record pauses for a session that is being opened.
+    pub(crate) fn pauses(self, opened: Moment) -> Pauses {
+        Pauses::new(opened, self.late(), check_interval(self.timeout), self.timeout)
+    }
 
-/// Begins to record pauses for a session that is being opened.
-pub(crate) fn pauses(opened: Moment, (time, half_tick): (Duration, Duration)) -> Pauses {
-    Pauses::new(opened, late(time, half_tick), check_interval(time), time)
-}
+    /// Returns the age of the newest heartbeat that the leader knows of, at most, without a pause
+    /// (S3).
+    fn late(self) -> Duration {
+        silence(self.timeout) + check_interval(self.timeout) + self.half_tick
+    }
 
-/// Returns how much of a session timeout is counted on (S3).
-fn sure(time: Duration, half_tick: Duration) -> Duration {
-    time.saturating_sub(late(time, half_tick).max(time / UNSURE))
+    /// Returns how much of the timeout is counted on (S3).
+    fn sure(self) -> Duration {
+        self.timeout.saturating_sub(self.late().max(self.timeout / UNSURE))
+    }
 }
 
 /// Checks for pauses for as long as the session is used. It runs where the client sends the
@@ -238,6 +248,7 @@ mod tests {
     fn a_fifth_or_the_delay_of_the_reports_is_not_counted_on() {
         let millis = Duration::from_millis;
         let tick = Duration::from_secs(2);
+        let sure = |timeout, half_tick| SessionTiming { timeout, half_tick }.sure();
         for (time, silent, counted) in
             [(30_000, 3_750, 24_000), (8_000, 1_000, 5_875), (4_000, 1_000, 1_875)]
         {
@@ -255,8 +266,8 @@ mod tests {
         let opened = clock.now();
         let time = 4 * SECOND;
         let half_tick = SECOND / 10;
-        let pauses = pauses(opened, (time, half_tick));
-        let session = Session::of(None, opened, (time, half_tick), pauses);
+        let timing = SessionTiming { timeout: time, half_tick };
+        let session = Session::of(None, opened, timing, timing.pauses(opened));
         let run = |times: Duration| {
             let end = clock.now().after(times);
             while clock.now() < end {

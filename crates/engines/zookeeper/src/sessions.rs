@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied};
 use crate::options::ZooKeeperOptions;
 use crate::pauses::Pauses;
-use crate::session::{self, Session, silence};
+use crate::session::{Session, SessionTiming, silence};
 
 /// The contenders that expire together: those of one client with one duration, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -117,9 +117,10 @@ impl Sessions {
     pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
         check_process()?;
         let started = Instant::now();
+        let timing = SessionTiming { timeout: time, half_tick: self.half_tick };
         let (client, before, pauses) = loop {
             let before = self.clock.now();
-            let mut pauses = session::pauses(before, (time, self.half_tick));
+            let mut pauses = timing.pauses(before);
             match self.check_during(connect(&self.options, time), &mut pauses).await {
                 Ok(client) => break (client, before, pauses),
                 // Members may look for a leader, or be restarted.
@@ -142,8 +143,7 @@ impl Sessions {
             return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
         let connection = Connection::new(client, &self.options);
-        let times = (time, self.half_tick);
-        Ok(Session::begin(connection, before, times, pauses, &self.clock))
+        Ok(Session::begin(connection, before, timing, pauses, &self.clock))
     }
 
     /// Checks for pauses of this process while a future runs. The duration of the future is no

@@ -64,7 +64,7 @@ impl Store {
         id: LeaseId,
     ) -> Result<Marks, RequestError> {
         let revoked = connection.data(&self.layout.revoked(id)).await?;
-        let revoked = revoked.map(|(reason, _)| String::from_utf8_lossy(&reason).into_owned());
+        let revoked = revoked.map(|node| String::from_utf8_lossy(&node.data).into_owned());
         Ok(Marks { gone: self.held.was_given_up(id, self.clock.now()), revoked })
     }
 
@@ -156,11 +156,11 @@ impl Store {
         entry: &QueueEntry,
     ) -> Result<Option<(HolderSummary, Option<Record>)>, RequestError> {
         let path = self.layout.child(name, &entry.child);
-        let Some((data, stat)) = connection.data(&path).await? else { return Ok(None) };
-        let record = record_of(entry, &data)?;
+        let Some(node) = connection.data(&path).await? else { return Ok(None) };
+        let record = record_of(entry, &node.data)?;
         let summary = HolderSummary {
             lease_id: entry.parsed.id.short(),
-            token: Some(token(stat.czxid)?),
+            token: Some(token(node.stat.czxid)?),
             mode: entry.mode(),
             held_for: None,
             // The servers do not report how long a session has left. For own sessions it is known.

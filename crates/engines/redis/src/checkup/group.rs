@@ -264,7 +264,7 @@ impl Sentinels {
             _ if set > known => finding.fail(format!(
                 "set min-replicas-to-write {enough}: with fewer replicas it takes no writes"
             )),
-            _ if info.as_ref().is_ok_and(|info| is_older(info, (7, 0))) => finding.warn(
+            _ if info.as_ref().is_ok_and(|info| is_older(info, 7, 0)) => finding.warn(
                 "use Redis 7.0 or newer: an older one does not stop scripts, so a partitioned \
                  master continues, whatever min-replicas-to-write says",
             ),

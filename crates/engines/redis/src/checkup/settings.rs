@@ -83,7 +83,7 @@ pub(super) fn of_master(
 fn version_in_cluster(info: &Info) -> Finding {
     let (name, version) = name_and_version(info);
     let finding = Finding::ok("server", SERVER, format!("{name} {version}"));
-    if is_older(info, (6, 2)) {
+    if is_older(info, 6, 2) {
         finding.fail("use Redis 6.2 or newer: older ones lack SET with PX and GET")
     } else {
         finding
@@ -91,11 +91,12 @@ fn version_in_cluster(info: &Info) -> Finding {
 }
 
 /// Returns whether the server is known to be older than this version.
-pub(super) fn is_older(info: &Info, than: (u32, u32)) -> bool {
+pub(super) fn is_older(info: &Info, major: u32, minor: u32) -> bool {
     let (_, version) = name_and_version(info);
     let mut parts = version.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
-    let major_minor = (parts.next().unwrap_or(0), parts.next().unwrap_or(0));
-    !version.is_empty() && major_minor < than
+    let own_major = parts.next().unwrap_or(0);
+    let own_minor = parts.next().unwrap_or(0);
+    !version.is_empty() && (own_major, own_minor) < (major, minor)
 }
 
 fn name_and_version(info: &Info) -> (&'static str, &str) {

@@ -54,7 +54,7 @@ impl Nodes {
     ) -> Result<Attempt, LockError> {
         let left = self.clock.now().until(end);
         let outcome = node.outcome(|| (request.full)().within(left), false).await;
-        match self.handle_reply(outcome, (host_port, node))? {
+        match self.handle_reply(outcome, host_port, node)? {
             Ok(value) => Ok(Attempt::Done(value)),
             Err(Rejection::Moved) => Ok(Attempt::Moved),
             Err(Rejection::Retry(error)) => Ok(Attempt::Retry(error)),
@@ -83,7 +83,7 @@ impl Nodes {
             let node = self.node(&host_port).await?;
             let call = call.within(self.clock.now().until(end));
             let outcome = node.outcome(|| call.clone(), asking).await;
-            match self.handle_reply(outcome, (&host_port, &node))? {
+            match self.handle_reply(outcome, &host_port, &node)? {
                 Ok(Value::Nil) | Err(Rejection::Split) => return Ok(self.retry(migrating(slot))),
                 Ok(value) => return Ok(Attempt::Done(value)),
                 Err(Rejection::Importing(to)) if !asking => {
@@ -103,7 +103,8 @@ impl Nodes {
     fn handle_reply(
         self: &Arc<Nodes>,
         outcome: Outcome,
-        (host_port, node): (&HostPort, &Link),
+        host_port: &HostPort,
+        node: &Link,
     ) -> Result<Result<Value, Rejection>, LockError> {
         let reply = match outcome {
             Ok(Ok(value)) => return Ok(Ok(value)),

@@ -256,7 +256,7 @@ impl NameSource for Inner {
         for host_port in self.router.table().masters() {
             let node = self.router.node(host_port).await?;
             let add = &mut |name| next_names.add(name);
-            scan.names_after(&node, (prefix, after), budget, add).await?;
+            scan.names_after(&node, prefix, after, budget, add).await?;
         }
         Ok(next_names)
     }

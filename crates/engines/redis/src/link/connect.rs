@@ -18,11 +18,13 @@ use crate::options::RedisOptions;
 /// Returns the settings of the server to dial: of the one in the options, of the master that the
 /// sentinels name, or of the next node of a cluster.
 pub(super) async fn target(shared: &Shared) -> Result<Cow<'_, RedisOptions>, LockError> {
-    if let Some(seed_list) = &shared.seed_list {
+    if let Some(seed_list) = &shared.discovery.seed_list {
         let (host, port) = seed_list.next();
         return Ok(Cow::Owned(shared.options.at(&host, port)));
     }
-    let Some(source) = &shared.master_source else { return Ok(Cow::Borrowed(&shared.options)) };
+    let Some(source) = &shared.discovery.master_source else {
+        return Ok(Cow::Borrowed(&shared.options));
+    };
     let (host, port) = source.query().await?;
     Ok(Cow::Owned(shared.options.at(&host, port)))
 }
@@ -64,7 +66,7 @@ pub(super) async fn connect(shared: &Arc<Shared>) -> Result<(), LockError> {
     }
     connection.add(shared);
     // The sentinels may have named another master while this one was dialled.
-    if let Some(source) = &shared.master_source {
+    if let Some(source) = &shared.discovery.master_source {
         shared.close_others(source.master().borrow().as_ref());
     }
     Ok(())
@@ -101,14 +103,15 @@ async fn open(
     let established = handshake(dialled, &options, resp3, &*shared.clock).await;
     match established {
         Ok(mut established) => {
-            if shared.master_source.is_some() {
+            if shared.discovery.master_source.is_some() {
                 let term =
                     master_term::query(&mut established.wire, &shared.options, &*shared.clock)
                         .await?;
                 established.facts.run_id = term.run_id.or(established.facts.run_id);
                 established.facts.quarantine = term.quarantine;
             }
-            if shared.master_source.is_some() || shared.seed_list.is_some() {
+            let discovery = &shared.discovery;
+            if discovery.master_source.is_some() || discovery.seed_list.is_some() {
                 established.facts.host_port = options.host_port();
             }
             if established.facts.is_master {

@@ -314,7 +314,7 @@ mod tests {
         let (subscriptions, order): (Arc<Subscriptions>, Order) = Default::default();
         let record = order.clone();
         let handler = Box::new(move |_: &[u8]| record.lock().push("message"));
-        let _inbox = subscriptions.subscribe((Form::Plain, b"c".to_vec()), Some(handler));
+        let _inbox = subscriptions.subscribe(Form::Plain, b"c".to_vec(), Some(handler));
         let mut task = ConnectionTask::new(connection.clone(), subscriptions);
         let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };
         let Ok(mut exchange) = PendingReply::enqueue(connection, Request::Ping("1"), None, limit)

@@ -54,7 +54,7 @@ pub(super) async fn handshake(
     let sent = clock.now();
     let db = options.db().to_string();
     let name = client_name(options);
-    let (commands, required) = commands(options, (resp3, password), db.as_bytes(), name.as_bytes());
+    let (commands, required) = commands(options, resp3, password, db.as_bytes(), name.as_bytes());
     let replies =
         wire.request(&commands).await.map_err(|error| connection_broke(error, options))?;
     let round_trip = sent.until(clock.now());
@@ -115,7 +115,8 @@ fn client_name(options: &RedisOptions) -> String {
 /// Returns the commands of the handshake, and how many at the start must succeed.
 fn commands<'a>(
     options: &'a RedisOptions,
-    (resp3, password): (bool, Option<&'a str>),
+    resp3: bool,
+    password: Option<&'a str>,
     db: &'a [u8],
     name: &'a [u8],
 ) -> (Vec<Vec<&'a [u8]>>, usize) {

@@ -91,6 +91,17 @@ const CONNECT_SLACK: Duration = Duration::from_millis(500);
 /// How long the report of a quarantine may take when the process ends.
 const FINAL_REPORT_TIMEOUT: Duration = Duration::from_millis(500);
 
+/// How a link finds its server; by default it is the one of the options.
+#[derive(Default)]
+struct ServerDiscovery {
+    /// Finds the master, where sentinels name it.
+    master_source: Option<Arc<dyn MasterSource>>,
+    /// This link runs the task of `master_source`; other links only read its results.
+    runs_master_source: bool,
+    /// Which servers may be dialled, where any node of a cluster will do.
+    seed_list: Option<Arc<SeedList>>,
+}
+
 /// What the tasks of a link share with it.
 struct Shared {
     options: RedisOptions,
@@ -99,12 +110,7 @@ struct Shared {
     router: Arc<ConnectionRouter>,
     subscriptions: Arc<Subscriptions>,
     ids: AtomicU64,
-    /// Finds the master, where sentinels name it.
-    master_source: Option<Arc<dyn MasterSource>>,
-    /// This link runs the task of `master_source`; other links only read its results.
-    runs_master_source: bool,
-    /// Which servers may be dialled, where any node of a cluster will do.
-    seed_list: Option<Arc<SeedList>>,
+    discovery: ServerDiscovery,
     /// An engine keeps its locks on this one server: neither on several, nor on those of a group.
     is_single: AtomicBool,
     /// The server called itself a master. If it takes no writes after that, it is being switched
@@ -189,7 +195,12 @@ impl Link {
         source: Option<Arc<dyn MasterSource>>,
     ) -> Result<Link, LockError> {
         options.validate()?;
-        Link::start(options, clock, (source, true), None)
+        let discovery = ServerDiscovery {
+            master_source: source,
+            runs_master_source: true,
+            ..ServerDiscovery::default()
+        };
+        Link::start(options, clock, discovery)
     }
 
     /// Makes a link to the one server of an engine, which is waited for while it is switched over.
@@ -209,13 +220,17 @@ impl Link {
         seed_list: Arc<SeedList>,
     ) -> Result<Link, LockError> {
         options.validate()?;
-        Link::start(options, clock, (None, false), Some(seed_list))
+        let seed_list = Some(seed_list);
+        let discovery = ServerDiscovery { seed_list, ..ServerDiscovery::default() };
+        Link::start(options, clock, discovery)
     }
 
     /// Makes another link for the same server, with a connection of its own.
     pub(crate) fn new_link_to_same_server(&self) -> Result<Link, LockError> {
-        let Shared { options, clock, master_source, is_single, .. } = &**self.shared();
-        let link = Link::start(options, clock.clone(), (master_source.clone(), false), None)?;
+        let Shared { options, clock, discovery, is_single, .. } = &**self.shared();
+        let master_source = discovery.master_source.clone();
+        let discovery = ServerDiscovery { master_source, ..ServerDiscovery::default() };
+        let link = Link::start(options, clock.clone(), discovery)?;
         link.shared().is_single.store(is_single.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(link)
     }
@@ -223,8 +238,7 @@ impl Link {
     fn start(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
-        (master_source, runs_master_source): (Option<Arc<dyn MasterSource>>, bool),
-        seed_list: Option<Arc<SeedList>>,
+        discovery: ServerDiscovery,
     ) -> Result<Link, LockError> {
         if options.exposes_password() {
             let address = options.address();
@@ -242,9 +256,7 @@ impl Link {
             router: Arc::new(ConnectionRouter::new()),
             subscriptions: Arc::default(),
             ids: AtomicU64::new(1),
-            master_source,
-            runs_master_source,
-            seed_list,
+            discovery,
             is_single: AtomicBool::new(false),
             was_master: AtomicBool::new(false),
             resp2_only: AtomicBool::new(false),
@@ -295,7 +307,7 @@ impl Link {
 
     /// Returns what finds the master, where sentinels name it.
     pub(crate) fn master_source(&self) -> Option<&Arc<dyn MasterSource>> {
-        self.shared().master_source.as_ref()
+        self.shared().discovery.master_source.as_ref()
     }
 
     /// Returns why the last attempt to connect failed.
@@ -330,17 +342,17 @@ impl Link {
     /// Subscribes to a channel until the subscription is dropped, across reconnects. The handler
     /// receives the messages; the subscription yields all other events.
     pub(crate) fn subscribe_with(&self, channel: Vec<u8>, handler: MessageHandler) -> Subscription {
-        self.shared().subscriptions.subscribe((Form::Plain, channel), Some(handler))
+        self.shared().subscriptions.subscribe(Form::Plain, channel, Some(handler))
     }
 
     /// Subscribes to a channel as [`Link::subscribe_with`] does; messages are among the events.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Subscription {
-        self.shared().subscriptions.subscribe((Form::Plain, channel), None)
+        self.shared().subscriptions.subscribe(Form::Plain, channel, None)
     }
 
     /// Subscribes to a sharded channel, at a node of a cluster.
     pub(crate) fn subscribe_sharded(&self, channel: Vec<u8>) -> Subscription {
-        self.shared().subscriptions.subscribe((Form::Sharded, channel), None)
+        self.shared().subscriptions.subscribe(Form::Sharded, channel, None)
     }
 
     /// Runs a task where the connection's own tasks run.

@@ -19,6 +19,25 @@ use crate::error::{NOREPLICAS, ServerError, masterless, refusal, too_few_replica
 /// The error code of a server that does not know a script by its SHA-1.
 const NO_SCRIPT: &str = "NOSCRIPT";
 
+/// The forms in which a script is sent: at first, and where the server may not know it.
+#[derive(Clone, Copy)]
+struct ScriptForms {
+    first: MakeRequest,
+    by_text: MakeRequest,
+}
+
+impl ScriptForms {
+    const SHA1: ScriptForms = ScriptForms { first: request::by_sha1, by_text: request::by_text };
+    const TEXT: ScriptForms = ScriptForms { first: request::by_text, by_text: request::by_text };
+    const ASKING_SHA1: ScriptForms =
+        ScriptForms { first: request::asking_by_sha1, by_text: request::asking_by_text };
+
+    /// Returns the forms of the next attempt, for a server that did not know the script.
+    fn in_full(self) -> ScriptForms {
+        ScriptForms { first: self.by_text, by_text: self.by_text }
+    }
+}
+
 /// Where a request goes, and how long it may take.
 #[derive(Clone, Copy)]
 struct Target<'a> {
@@ -52,8 +71,8 @@ impl Link {
         run_id: Option<&str>,
         make: impl Fn() -> Call,
     ) -> Result<Value, LockError> {
-        let forms = (request::by_sha1 as MakeRequest, request::by_text as MakeRequest);
-        self.run_script(&make, forms, (run_id, None)).await?.map_err(|error| self.refused(error))
+        let outcome = self.run_script(&make, ScriptForms::SHA1, run_id, None).await?;
+        outcome.map_err(|error| self.refused(error))
     }
 
     /// Runs a script as [`Link::call_of`] does, and records the connection for
@@ -64,16 +83,15 @@ impl Link {
         make: impl Fn() -> Call,
         sent_on: &SentOn,
     ) -> Result<Value, LockError> {
-        let forms = (request::by_sha1 as MakeRequest, request::by_text as MakeRequest);
-        let place = (Some(run_id), Some(sent_on));
-        self.run_script(&make, forms, place).await?.map_err(|error| self.refused(error))
+        let run = self.run_script(&make, ScriptForms::SHA1, Some(run_id), Some(sent_on));
+        run.await?.map_err(|error| self.refused(error))
     }
 
     /// Runs a script as [`Link::call`] does, and sends its text at once: for requests that nobody
     /// can repeat after `NOSCRIPT`.
     pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
-        let forms = (request::by_text as MakeRequest, request::by_text as MakeRequest);
-        self.run_script(&make, forms, (None, None)).await?.map_err(|error| self.refused(error))
+        let outcome = self.run_script(&make, ScriptForms::TEXT, None, None).await?;
+        outcome.map_err(|error| self.refused(error))
     }
 
     /// Runs a script by its text on the connection of an earlier request, so behind that request.
@@ -114,12 +132,8 @@ impl Link {
     /// Runs a script as [`Link::call`] does, and returns an error reply as the server sent it.
     /// `asking` sends `ASKING` first, for a node that imports the slot.
     pub(crate) async fn outcome(&self, make: impl Fn() -> Call, asking: bool) -> Outcome {
-        let forms = if asking {
-            (request::asking_by_sha1 as MakeRequest, request::asking_by_text as MakeRequest)
-        } else {
-            (request::by_sha1 as MakeRequest, request::by_text as MakeRequest)
-        };
-        self.run_script(&make, forms, (None, None)).await
+        let forms = if asking { ScriptForms::ASKING_SHA1 } else { ScriptForms::SHA1 };
+        self.run_script(&make, forms, None, None).await
     }
 
     /// Sends a command.
@@ -166,36 +180,37 @@ impl Link {
         self.shared().router.is_without_answers(error.certainty())
     }
 
-    /// Runs a script in the first form, and in the second where the server does not know it.
+    /// Runs a script in the first form, and by its text where the server does not know it.
     async fn run_script(
         &self,
         make: &impl Fn() -> Call,
-        (by_sha1, by_text): (MakeRequest, MakeRequest),
-        (run_id, sent_on): (Option<&str>, Option<&SentOn>),
+        forms: ScriptForms,
+        run_id: Option<&str>,
+        sent_on: Option<&SentOn>,
     ) -> Outcome {
         let call = make();
         let script = call.script;
         let target = Target { run_id, limit: self.limit(call.deadline), sent_on };
-        match self.run_once(call, make, (by_sha1, by_text), target).await? {
+        match self.run_once(call, make, forms, target).await? {
             Err(error) if error.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
                 self.shared().unknown_scripts.fetch_add(1, Ordering::Relaxed);
-                self.run_once(make(), make, (by_text, by_text), target).await
+                self.run_once(make(), make, forms.in_full(), target).await
             }
             other => Ok(other),
         }
     }
 
-    /// Runs a script in the first of the two forms; copies of an undo take the second.
+    /// Runs a script in the first form; copies of an undo are sent by its text.
     async fn run_once(
         &self,
         call: Call,
         make: &impl Fn() -> Call,
-        (form, by_text): (MakeRequest, MakeRequest),
+        forms: ScriptForms,
         target: Target<'_>,
     ) -> Outcome {
         let routing = call.routing;
-        let (connection, pending) = self.put(form(&call), routing, target).await?;
+        let (connection, pending) = self.put((forms.first)(&call), routing, target).await?;
         drop(call);
         let outcome = pending.await.map_err(|error| self.between_masters(error));
         self.close_replica(&connection, &outcome);
@@ -207,7 +222,7 @@ impl Link {
             for other in self.shared().router.others_with_unanswered(&affinity, &connection) {
                 drop(PendingReply::enqueue(
                     other,
-                    by_text(&make()),
+                    (forms.by_text)(&make()),
                     Some(affinity),
                     self.limit(target.limit.asked),
                 ));

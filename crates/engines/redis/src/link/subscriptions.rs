@@ -197,7 +197,8 @@ impl Subscriptions {
     /// Adds a subscriber, and wakes the task that maintains the subscriptions.
     pub(super) fn subscribe(
         self: &Arc<Subscriptions>,
-        (form, channel): (Form, Vec<u8>),
+        form: Form,
+        channel: Vec<u8>,
         handler: Option<MessageHandler>,
     ) -> Subscription {
         let subscriber = Arc::new(Subscriber { mailbox: Mutex::default(), handler });

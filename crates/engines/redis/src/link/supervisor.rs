@@ -60,7 +60,7 @@ async fn supervise(shared: Arc<Shared>) {
 
 /// Closes the connection to a server that sentinels no longer name. Never ends.
 async fn follow_master(shared: &Shared) {
-    let Some(source) = &shared.master_source else { return std::future::pending().await };
+    let Some(source) = &shared.discovery.master_source else { return std::future::pending().await };
     let mut master = source.master();
     let close = async {
         while master.changed().await.is_ok() {
@@ -70,7 +70,7 @@ async fn follow_master(shared: &Shared) {
     tokio::select! {
         biased;
         () = close => {}
-        () = source.run(), if shared.runs_master_source => {}
+        () = source.run(), if shared.discovery.runs_master_source => {}
     }
 }
 

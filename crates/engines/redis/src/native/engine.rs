@@ -275,7 +275,7 @@ impl NameSource for Inner {
     ) -> Result<NextNames, LockError> {
         let mut next_names = NextNames::default();
         let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
-        scan.names_after(&self.link, (prefix, after), budget, &mut |name| next_names.add(name))
+        scan.names_after(&self.link, prefix, after, budget, &mut |name| next_names.add(name))
             .await?;
         Ok(next_names)
     }

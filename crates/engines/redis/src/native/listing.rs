@@ -107,7 +107,8 @@ impl Scan<'_> {
     pub(crate) async fn names_after(
         &self,
         link: &Link,
-        (prefix, after): (&str, Option<&LockName>),
+        prefix: &str,
+        after: Option<&LockName>,
         budget: &mut ScanBudget,
         found: &mut (dyn FnMut(LockName) + Send),
     ) -> Result<(), LockError> {

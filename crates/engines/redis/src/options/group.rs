@@ -106,7 +106,8 @@ pub(super) fn place(host: &str, port: u16, tls: bool) -> Address {
 pub(super) fn places(
     hosts: &str,
     reader: Reader,
-    (what, example): (&str, &str),
+    what: &str,
+    example: &str,
 ) -> Result<Vec<(String, u16)>, LockError> {
     let mut places = Vec::new();
     for written in hosts.split(',') {
@@ -136,7 +137,7 @@ impl SentinelGroup {
         if service.is_empty() || hosts.is_empty() {
             return Err(bad(format_args!("must name sentinels and a service, as in {EXAMPLE}")));
         }
-        let sentinels = places(hosts, SENTINEL, ("sentinel", EXAMPLE))?;
+        let sentinels = places(hosts, SENTINEL, "sentinel", EXAMPLE)?;
         let group = SentinelGroup {
             service: URL.text(service)?,
             sentinels,

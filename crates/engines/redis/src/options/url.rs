@@ -96,7 +96,7 @@ fn cluster(rest: &str, tls: bool) -> Result<Parts, LockError> {
     if !path.is_empty() {
         return Err(bad("names a database: a cluster has none, leave the path out"));
     }
-    let seeds = super::group::places(hosts, URL, ("node", EXAMPLE))?;
+    let seeds = super::group::places(hosts, URL, "node", EXAMPLE)?;
     let address = Address::Cluster { seeds, tls };
     Ok(Parts { address, user, password, db: None, group: None, parameters: Vec::new() })
 }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, Moment,
-    ReleaseReply, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Ending, Hold, HolderSummary, LeaseId, LockError, LockName,
+    Moment, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use super::in_progress::Undo;
@@ -117,8 +117,9 @@ impl Commands {
         let context = match self {
             Commands::Plain { context, .. } => context,
             Commands::Redisson(requests) => {
-                let how = (undo.lease, for_good);
-                return requests.release(link, (name, id), how, undo.deadline).await;
+                let ending = Ending { for_good, hold: Hold::Leased(undo.lease) };
+                let request = ReleaseRequest { name: name.clone(), lease_id: id, ending };
+                return requests.release(link, &request, undo.deadline).await;
             }
         };
         let server = link.last_facts().filter(|_| !for_good);
@@ -156,7 +157,8 @@ impl Commands {
     pub(super) async fn holder(
         &self,
         link: &Link,
-        (name, lease_id): (&LockName, LeaseId),
+        name: &LockName,
+        lease_id: LeaseId,
     ) -> Result<Option<NodeHolder>, LockError> {
         match self {
             Commands::Plain { context, reader } => {

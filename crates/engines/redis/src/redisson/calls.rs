@@ -37,7 +37,7 @@ impl Calls {
         lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Sent, LockError> {
         let RequestContext { names, deadline, .. } = &self.context;
-        self.route.send((names, name), (purpose, *deadline), call, lock_key_only).await
+        self.route.send(names, name, purpose, *deadline, call, lock_key_only).await
     }
 
     /// Returns the slot of a name; 0 where there are none.

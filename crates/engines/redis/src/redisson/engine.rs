@@ -214,10 +214,10 @@ impl Inner {
             }
         };
         let sent = self.calls.send(&request.name, Purpose::Grant, call).await?;
-        let reply =
-            replies::acquired(&sent.value, request, (self.calls.context.fencing, max_waiters))?;
+        let fencing = self.calls.context.fencing;
+        let reply = replies::acquired(&sent.value, request, fencing, max_waiters)?;
         if let Some(hint) = hint_after(&reply, request.mode) {
-            self.wakes.expect(request.lease_id, (channel, hint), seen);
+            self.wakes.expect(request.lease_id, channel, hint, seen);
         }
         if matches!(reply, AcquireReply::Granted { .. }) {
             // If too few have it, the caller gives up the lease id, or repeats the request.
@@ -289,7 +289,7 @@ impl Inner {
                 let revocation = Revocation { lease_id, token, left, reason };
                 self.calls.context.revoke(name, &revocation, verbs)
             }
-            None => self.calls.context.force(name, (&found.owner, token), verbs),
+            None => self.calls.context.force(name, &found.owner, token, verbs),
         };
         native::operated(&self.calls.send(name, Purpose::Other, call).await?.value)
     }

@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use holdline_core::{
-    AcquireReply, AcquireRequest, Ending, Hold, HolderSummary, LeaseId, LockError, LockName,
-    ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, HolderSummary, LeaseId, LockError, LockName, ReleaseReply,
+    ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
 use super::names::Names;
@@ -48,21 +48,19 @@ impl NodeRequests {
         deadline: Duration,
     ) -> Result<AcquireReply, LockError> {
         let reply = node.call(|| self.0.acquire(request, VERB).within(deadline)).await?;
-        replies::acquired(&reply, request, (false, 0))
+        replies::acquired(&reply, request, false, 0)
     }
 
-    /// Ends the lease; `for_good`: a request under the id may still arrive.
+    /// Ends the lease.
     pub(crate) async fn release(
         &self,
         node: &Link,
-        (name, lease_id): (&LockName, LeaseId),
-        (lease, for_good): (Duration, bool),
+        request: &ReleaseRequest,
         deadline: Duration,
     ) -> Result<ReleaseReply, LockError> {
-        let ending = Ending { for_good, hold: Hold::Leased(lease) };
-        let request = ReleaseRequest { name: name.clone(), lease_id, ending };
-        let call = || self.0.release(&request, VERB).within(deadline);
+        let call = || self.0.release(request, VERB).within(deadline);
         // Nobody may be there to repeat an undo whose script the server does not know.
+        let for_good = request.ending.for_good;
         let reply = if for_good { node.call_in_full(call).await? } else { node.call(call).await? };
         native::released(&reply)
     }

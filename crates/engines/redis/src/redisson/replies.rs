@@ -52,7 +52,8 @@ impl Record {
 pub(super) fn acquired(
     value: &Value,
     request: &AcquireRequest,
-    (fencing, max_waiters): (bool, usize),
+    fencing: bool,
+    max_waiters: usize,
 ) -> Result<AcquireReply, LockError> {
     let status = value.as_array().and_then(|parts| parts.first()?.as_text());
     if !matches!(status, Some("busy" | "queued" | "total")) {

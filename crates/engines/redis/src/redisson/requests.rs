@@ -185,7 +185,8 @@ impl RequestContext {
     pub(super) fn force(
         &self,
         name: &LockName,
-        (owner, token): (&str, Option<FencingToken>),
+        owner: &str,
+        token: Option<FencingToken>,
         verbs: PublishVerbs,
     ) -> Call {
         let mapped = self.names.map(name);

@@ -117,8 +117,10 @@ impl Route {
     /// of the name migrates, `lock_key_only` makes the call that needs no other key.
     pub(super) async fn send(
         &self,
-        (names, name): (&Names, &LockName),
-        (purpose, deadline): (Purpose, Duration),
+        names: &Names,
+        name: &LockName,
+        purpose: Purpose,
+        deadline: Duration,
         call: impl Fn() -> Call + Send + Sync,
         lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Sent, LockError> {

@@ -106,7 +106,8 @@ impl Wakes {
     pub(super) fn expect(
         &self,
         lease_id: LeaseId,
-        (channel, hint): (ChannelName, Hint),
+        channel: ChannelName,
+        hint: Hint,
         seen: Option<u64>,
     ) {
         let mut replies = self.shared.replies.lock();

@@ -14,7 +14,7 @@ fn ready(event: SubscriptionEvent) -> Poll<Option<SubscriptionEvent>> {
 #[test]
 fn a_subscription_yields_its_confirmation_first_and_then_the_messages() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     assert_eq!(next(&mut subscription), Poll::Pending);
     assert_eq!(subscriptions.changes(Form::Plain, 1).subscribe, [b"c".to_vec()]);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
@@ -37,7 +37,7 @@ fn a_handler_receives_the_messages_and_the_subscription_all_other_events() {
     let received: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let keep = received.clone();
     let handler: MessageHandler = Box::new(move |message| keep.lock().push(message.to_vec()));
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), Some(handler));
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), Some(handler));
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     subscriptions.deliver(Form::Plain, b"c", b"one");
     subscriptions.deliver(Form::Plain, b"other", b"two");
@@ -49,16 +49,16 @@ fn a_handler_receives_the_messages_and_the_subscription_all_other_events() {
 #[test]
 fn a_second_subscriber_of_a_channel_is_notified_although_nothing_is_sent() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let _first = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let _first = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
-    let mut second = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut second = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     assert_eq!(next(&mut second), ready(SubscriptionEvent::Resubscribed));
 }
 
 #[test]
 fn an_overflow_is_reported_as_missed() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     for _ in 0..=CAPACITY {
         subscriptions.deliver(Form::Plain, b"c", b"x");
     }
@@ -69,7 +69,7 @@ fn an_overflow_is_reported_as_missed() {
 #[test]
 fn a_lost_subscription_is_reported_and_so_is_its_return() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     subscriptions.lost(2);
     subscriptions.lost(1);
@@ -89,7 +89,7 @@ fn a_lost_subscription_is_reported_and_so_is_its_return() {
 #[test]
 fn a_new_connection_subscribes_again_and_a_dropped_subscription_is_unsubscribed() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     assert_eq!(subscriptions.changes(Form::Plain, 2).subscribe, [b"c".to_vec()]);
     drop(subscription);
@@ -100,7 +100,7 @@ fn a_new_connection_subscribes_again_and_a_dropped_subscription_is_unsubscribed(
 #[test]
 fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     subscriptions.refused(Form::Plain, &[b"c".to_vec()], 2);
@@ -109,7 +109,7 @@ fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
     subscriptions.lost(1);
     assert_eq!(next(&mut subscription), Poll::Pending, "it was reported");
     assert!(subscriptions.changes(Form::Plain, 2).is_empty(), "it is not requested there again");
-    let mut late = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut late = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     assert_eq!(next(&mut late), ready(SubscriptionEvent::Refused));
     assert_eq!(next(&mut late), Poll::Pending, "nothing is received there");
     subscriptions.lost(2);
@@ -119,7 +119,7 @@ fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
 #[test]
 fn closing_ends_the_subscriptions() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
-    let mut subscription = subscriptions.subscribe((Form::Plain, b"c".to_vec()), None);
+    let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     subscriptions.deliver(Form::Plain, b"c", b"last");
     subscriptions.close();
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Message(b"last".to_vec())));

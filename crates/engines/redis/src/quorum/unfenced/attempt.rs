@@ -167,9 +167,10 @@ impl Attempt<'_> {
             return (self.busy.iter().map(|_| BusyNode::default()).collect(), None);
         }
         let unfenced = self.unfenced;
-        let sought = (&self.request.name, self.request.lease_id);
+        let name = &self.request.name;
+        let lease_id = self.request.lease_id;
         let nodes = self.busy.iter().copied();
-        let ask = |commands, node| Commands::holder(commands, node, sought);
+        let ask = |commands, node| Commands::holder(commands, node, name, lease_id);
         let answers = ask_all(self.set, unfenced, nodes, ask).await;
         // Nodes that do not answer any more reported the name as held.
         let unanswered = self.busy.len() - answers.len();
@@ -204,8 +205,9 @@ pub(in crate::quorum) async fn acquire_known(
         return Err(not_applied(ErrorKind::Cancelled));
     }
     let nodes = set.members.len();
-    let sought = (&request.name, request.lease_id);
-    let ask = |commands, node| Commands::holder(commands, node, sought);
+    let name = &request.name;
+    let lease_id = request.lease_id;
+    let ask = |commands, node| Commands::holder(commands, node, name, lease_id);
     let answers = ask_all(set, unfenced, 0..nodes, ask).await;
     let mut outcomes = vec![NodeOutcome::Open; nodes];
     let mut lefts = Vec::new();

@@ -10,9 +10,6 @@ use syn::spanned::Spanned;
 use syn::visit::Visit;
 use syn::{Expr, Lit, Pat};
 
-/// The crates in which signatures still have tuples.
-const NOT_YET: [&str; 3] = ["crates/cli/", "crates/engines/redis/", "crates/engines/zookeeper/"];
-
 pub(crate) fn findings(tree: &Tree) -> Vec<Finding> {
     let mut found = Vec::new();
     for (file, source) in tree.rust() {
@@ -54,7 +51,7 @@ impl<'ast> Visit<'ast> for Statements<'_> {
     }
 
     fn visit_signature(&mut self, signature: &'ast syn::Signature) {
-        if self.is_of_trait || NOT_YET.iter().any(|one| self.file.path.starts_with(one)) {
+        if self.is_of_trait {
             return;
         }
         for input in &signature.inputs {

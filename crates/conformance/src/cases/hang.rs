@@ -37,12 +37,17 @@ pub(super) fn cases() -> Vec<Case> {
 
 /// Waits for a hint, which must come soon by itself; others may come before it.
 pub(super) async fn hint(hints: &mut Hints, wanted: Hint) -> Result<(), Failure> {
+    one_of(hints, &[wanted]).await
+}
+
+/// Waits for one of these hints.
+pub(super) async fn one_of(hints: &mut Hints, wanted: &[Hint]) -> Result<(), Failure> {
     let deadline = Instant::now() + SOON;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let next = poll_fn(|context| hints.as_mut().poll_next(context));
         match tokio::time::timeout(left, next).await {
-            Ok(Some(hint)) if hint == wanted => return Ok(()),
+            Ok(Some(hint)) if wanted.contains(&hint) => return Ok(()),
             Ok(Some(_)) => {}
             Ok(None) => return Err(Failure::new("the watch ended by itself")),
             Err(_) => {

@@ -170,7 +170,6 @@ fn holders(holders: &[HolderView]) -> Table {
             GrantState::Held if holder.live => "held, live".into(),
             GrantState::Held if holder.detached => "held, detached".into(),
             GrantState::Held => "held".into(),
-            GrantState::Handed => "handed".into(),
             GrantState::Revoked(reason) => format!("revoked: {reason}"),
         };
         table.row(&[

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MAX_CLAIM_WINDOW;
+use holdline_core::contract::MAX_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
     LockError, LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
@@ -43,7 +43,7 @@ pub fn request(text: &str) -> AcquireRequest {
         hold: HOLD,
         queue: true,
         known: false,
-        claim_window: MAX_CLAIM_WINDOW,
+        hand_off_lease: MAX_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

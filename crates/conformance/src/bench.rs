@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT, QUEUE_SILENCE};
+use holdline_core::contract::{
+    MAX_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE, QUEUE_HEARTBEAT, QUEUE_SILENCE,
+};
 use holdline_core::{
     AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, Expiry,
     FencingToken, Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation,
@@ -142,7 +144,7 @@ impl Bench {
     }
 
     /// Returns a contender for `name` on the next client, with a fresh lease id: exclusive, for
-    /// the long lease, and with all the time there is to claim.
+    /// the long lease, and with the longest lease of a hand-off.
     pub(crate) fn contender(&self, name: &LockName) -> Contender {
         let turn = self.0.next_client.fetch_add(1, Ordering::Relaxed);
         self.contender_on(turn, name)
@@ -162,7 +164,7 @@ impl Bench {
                 hold: Hold::Leased(self.long_lease()),
                 queue: false,
                 known: false,
-                claim_window: MAX_CLAIM_WINDOW,
+                hand_off_lease: MAX_HAND_OFF_LEASE,
                 metadata: Metadata::default(),
             },
             client,
@@ -261,9 +263,9 @@ impl Contender {
         self.with_hold(Hold::Leased(lease))
     }
 
-    /// Makes it miss its claim soon if it does not come.
+    /// Makes its hand-off run out soon.
     pub(crate) fn in_a_hurry(mut self) -> Contender {
-        self.request.claim_window = MIN_CLAIM_WINDOW;
+        self.request.hand_off_lease = MIN_HAND_OFF_LEASE;
         self
     }
 
@@ -283,6 +285,11 @@ impl Contender {
         &*self.client.engine
     }
 
+    /// Lets it ask from now on as after an answer that it is queued.
+    pub(crate) fn ask_as_known(&self) {
+        self.known.store(true, Ordering::Relaxed);
+    }
+
     /// Requests the name, and queues if `queue` is set.
     pub(crate) async fn ask(&self, queue: bool) -> Result<AcquireReply, LockError> {
         let known = self.known.load(Ordering::Relaxed);
@@ -290,13 +297,13 @@ impl Contender {
         let began = Instant::now();
         let answer = self.client.engine.try_acquire(&request).await;
         stalls::note(began, Duration::ZERO);
-        if let Ok(AcquireReply::Granted { .. } | AcquireReply::Queued { .. }) = answer {
+        if let Ok(AcquireReply::Queued { .. }) = answer {
             self.known.store(true, Ordering::Relaxed);
         }
         answer
     }
 
-    /// Asks and must be granted: fresh, again, or as a claim.
+    /// Asks and must be granted, fresh or again.
     pub(crate) async fn take(&self) -> Result<Grant, Failure> {
         match self.ask(self.request.queue).await? {
             AcquireReply::Granted { token, left, anchor } => Ok(Grant { token, left, anchor }),
@@ -362,7 +369,7 @@ impl Contender {
         let started = Instant::now();
         loop {
             match self.beat().await? {
-                RenewReply::Handed { .. } => return Ok(()),
+                RenewReply::Held { .. } => return Ok(()),
                 RenewReply::Queued { .. } if started.elapsed() < SOON => {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }

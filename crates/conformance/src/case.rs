@@ -96,8 +96,8 @@ pub enum Feature {
     Fencing,
     /// A queue.
     Queue,
-    /// Hand-offs that must be claimed.
-    Claim,
+    /// Hand-offs whose message is the grant.
+    Message,
     /// Revoke, forced at least.
     Revoke,
     /// Polite revoke.
@@ -134,7 +134,7 @@ impl Feature {
         Feature::Permits,
         Feature::Fencing,
         Feature::Queue,
-        Feature::Claim,
+        Feature::Message,
         Feature::Revoke,
         Feature::PoliteRevoke,
         Feature::RemoveWaiter,
@@ -158,7 +158,7 @@ impl Feature {
             Feature::Permits => capabilities.permits,
             Feature::Fencing => capabilities.fencing,
             Feature::Queue => capabilities.queue,
-            Feature::Claim => capabilities.hand_off == holdline_core::HandOff::Claim,
+            Feature::Message => capabilities.hand_off == holdline_core::HandOff::Message,
             Feature::Revoke => capabilities.revoke,
             Feature::PoliteRevoke => capabilities.polite_revoke,
             Feature::RemoveWaiter => capabilities.remove_waiter,
@@ -188,7 +188,7 @@ impl Feature {
         let reply = match self {
             Feature::Fair
             | Feature::Fencing
-            | Feature::Claim
+            | Feature::Message
             | Feature::Repeat
             | Feature::Metadata
             | Feature::FairOnRequest => return Ok(()),

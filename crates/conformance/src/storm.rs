@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Client, Guard, Keep, LockOptions, by_mode};
-use holdline_core::{ErrorKind, LockError, LockName, Mode};
+use holdline_core::{ErrorKind, Expiry, LockError, LockName, Mode};
 use rand::rngs::StdRng;
 use rand::{RngExt, SeedableRng};
 use tokio::task::JoinSet;
@@ -66,14 +66,23 @@ pub async fn run(bench: &Bench) -> Row {
     Row { promise: None, name, status }
 }
 
+/// The lease with which a hand-off to a client begins.
+const HAND_OFF_LEASE: Duration = Duration::from_secs(2);
+
 async fn rage(bench: &Bench) -> Result<String, Failure> {
     let names: Vec<LockName> = (0..3).map(|_| bench.name()).collect();
+    let capabilities = bench.capabilities();
+    let mut late = capabilities.lag + capabilities.lease.step + bench.scale().lease / 2;
+    if capabilities.queue && capabilities.expiry == Expiry::Lease {
+        // The store keeps a hand-off for that long, also if the lease is shorter.
+        late += HAND_OFF_LEASE;
+    }
     let storm = Arc::new(Storm {
         contenders: Contenders::new(&names)?,
         names,
         semaphore: bench.name(),
         lease: bench.scale().lease,
-        late: bench.capabilities().lag + bench.capabilities().lease.step + bench.scale().lease / 2,
+        late,
         shared: bench.capabilities().shared,
         permits: bench.capabilities().permits,
     });

@@ -28,9 +28,9 @@ pub enum Expiry {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum HandOff {
-    /// The head of the queue, which must claim it within a window.
-    Claim,
-    /// The next in the store's own queue, at once.
+    /// The head of the queue. The message to it is the grant, and its first lease is short.
+    Message,
+    /// The head of the queue, which asks for its grant.
     Direct,
     /// The one that asks first.
     None,
@@ -169,7 +169,7 @@ impl Capabilities {
             audit: AuditTrail::None,
             expiry: Expiry::Lease,
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
-            hand_off: HandOff::Claim,
+            hand_off: HandOff::Message,
             lag: Duration::ZERO,
             clock: ClockKind::Monotonic,
             max_waiters: 10_000,

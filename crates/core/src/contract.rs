@@ -27,10 +27,10 @@ use crate::name::LockName;
 use crate::snapshot::HolderSummary;
 use crate::token::FencingToken;
 
-/// The shortest claim window: after a hand-off, a contender has at least this long to claim.
-pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);
-/// The longest claim window that a contender may request.
-pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);
+/// The shortest lease with which a hand-off begins.
+pub const MIN_HAND_OFF_LEASE: Duration = Duration::from_secs(1);
+/// The longest lease with which a hand-off begins.
+pub const MAX_HAND_OFF_LEASE: Duration = Duration::from_secs(10);
 /// How often a client sends the heartbeat for all its queue entries.
 pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);
 /// A queued contender that sends no heartbeat for this long is removed from the queue.
@@ -44,9 +44,8 @@ pub const HAND_OVER_BATCH: usize = 64;
 /// Requests a name, or repeats the request under the same lease id.
 ///
 /// A repeated request does not change a grant: the reply has the same token, and the duration that
-/// is left. With another mode or hold it is `Invalid`. After a hand-off, the repeated request
-/// claims the name. After `Busy`, `Unknown`, or an error whose certainty is not unknown, the id
-/// must not be used again: the next attempt draws a new one.
+/// is left. With another mode or hold it is `Invalid`. After `Busy`, `Unknown`, or an error whose
+/// certainty is not unknown, the id must not be used again: the next attempt draws a new one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct AcquireRequest {
@@ -64,17 +63,27 @@ pub struct AcquireRequest {
     pub hold: Hold,
     /// Queue when the name is not free; otherwise answer `Busy`.
     pub queue: bool,
-    /// Set for a claim and for each request after `Queued`: the store has replied under this id, so
+    /// Set for each request after `Queued`: the store has replied under this id, so
     /// it must know it. If it no longer does (removed from the queue, deleted), the reply is
     /// [`AcquireReply::Unknown`], and the id is neither granted nor queued anew. `false` for the
     /// first request, and for its repetition after an unknown outcome.
     pub known: bool,
-    /// How long a hand-off waits for the claim: four round trips, within
-    /// [`MIN_CLAIM_WINDOW`] and [`MAX_CLAIM_WINDOW`].
-    pub claim_window: Duration,
+    /// The lease with which a hand-off begins; a renewal extends it. Within
+    /// [`MIN_HAND_OFF_LEASE`] and [`MAX_HAND_OFF_LEASE`].
+    pub hand_off_lease: Duration,
     /// What the holder states about itself.
     #[serde(with = "as_text")]
     pub metadata: Metadata,
+}
+
+/// Returns the lease with which a hand-off begins: that of the grant, but at most
+/// [`MAX_HAND_OFF_LEASE`]. So a connection that hangs can be replaced before the lease ends.
+///
+/// It is at least two heartbeats: if the message is lost, a heartbeat finds the hand-off up to a
+/// whole interval later.
+pub fn hand_off_lease(hold: Hold) -> Duration {
+    let lease = hold.duration().unwrap_or(MAX_HAND_OFF_LEASE);
+    lease.clamp(QUEUE_HEARTBEAT * 2, MAX_HAND_OFF_LEASE)
 }
 
 impl Mode {
@@ -115,9 +124,9 @@ impl AcquireRequest {
             Mode::permits(count, of)
                 .map_err(|error| LockError::invalid(engine, "permits", error))?;
         }
-        if !(MIN_CLAIM_WINDOW..=MAX_CLAIM_WINDOW).contains(&self.claim_window) {
-            let message = format!("must be from {MIN_CLAIM_WINDOW:?} to {MAX_CLAIM_WINDOW:?}");
-            return Err(LockError::invalid(engine, "claim_window", message));
+        if !(MIN_HAND_OFF_LEASE..=MAX_HAND_OFF_LEASE).contains(&self.hand_off_lease) {
+            let message = format!("must be from {MIN_HAND_OFF_LEASE:?} to {MAX_HAND_OFF_LEASE:?}");
+            return Err(LockError::invalid(engine, "hand_off_lease", message));
         }
         if self.queue && !profile.may_queue(self.mode, self.kind) {
             return Err(profile.lacks("queueing"));
@@ -188,7 +197,7 @@ pub enum Purpose {
     /// Renew the grant: it has this hold from now. A renewal never shortens a lease. It may turn a
     /// leased grant into a detached one or back (then `client` becomes its client).
     Keep(Hold),
-    /// Keep the queue entry alive, and return its state. It never claims.
+    /// Keep the queue entry alive, and return its state. It does not extend a grant.
     Wait,
 }
 
@@ -223,10 +232,10 @@ pub enum RenewReply {
         /// When to look again at the latest.
         next_look: Duration,
     },
-    /// The name was handed to this id: repeat the request to claim it, or to read the grant.
-    Handed {
-        /// How long the claim window still is; `None` if nothing ends the grant.
-        claim_within: Option<Duration>,
+    /// To an item that only waits: the id holds the name. Repeat the request to read the grant.
+    Held {
+        /// How long the store keeps the grant; `None` if nothing ends it.
+        left: Option<Duration>,
     },
     /// An operator revoked the grant: this renewal and all later ones are refused.
     Revoked {
@@ -246,14 +255,14 @@ impl RenewReply {
         match self {
             RenewReply::Unknown => true,
             RenewReply::Revoked { left, .. } => left.is_some_and(|left| left.is_zero()),
-            RenewReply::Renewed { .. } | RenewReply::Queued { .. } | RenewReply::Handed { .. } => {
+            RenewReply::Renewed { .. } | RenewReply::Queued { .. } | RenewReply::Held { .. } => {
                 false
             }
         }
     }
 }
 
-/// How to end what a lease id has: a grant, a hand-off or a queue entry.
+/// How to end what a lease id has: a grant or a queue entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Ending {
@@ -265,7 +274,7 @@ pub struct Ending {
     pub hold: Hold,
 }
 
-/// Ends the grant, the hand-off or the queue entry of a lease id.
+/// Ends the grant or the queue entry of a lease id.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct ReleaseRequest {
@@ -281,7 +290,7 @@ pub struct ReleaseRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum ReleaseReply {
-    /// The grant, or the hand-off that was not claimed yet, has ended.
+    /// The grant has ended.
     Released {
         /// How long it was held, where the engine knows.
         held_for: Option<Duration>,
@@ -295,10 +304,21 @@ pub enum ReleaseReply {
     },
 }
 
-/// A notification of a watch. It is never a grant.
+/// A notification of a watch. Only [`Granted`](Hint::Granted) says what the store has decided.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Hint {
-    /// Ask again: the name may have been handed to this lease id, or be free.
+    /// The name was handed to this lease id. The grant began after the last request under the id
+    /// that was answered as queued, and its lease is the `hand_off_lease` of the request. So the
+    /// client may rely on it until that long after it sent that request, and extends it by a
+    /// renewal.
+    ///
+    /// It proves nothing if the id may have been queued twice: a request under it went unanswered,
+    /// of which a late copy may have been served once more, or the id was used before.
+    Granted {
+        /// The token, which is constant for the life of the grant.
+        token: FencingToken,
+    },
+    /// Ask again: the name may have been granted to this lease id, or be free.
     LookAgain,
     /// Renew now: the grant may have been revoked or lost.
     CheckLease,

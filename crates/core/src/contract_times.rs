@@ -16,7 +16,7 @@ use crate::lease::{DEFAULT_LEASE, MAX_FIRST_LEASE, MAX_LEASE};
 
 /// The times that stand in SQL, Lua, help texts and descriptions.
 ///
-/// The claim window is not among them: each request carries it, and no text has it.
+/// The lease of a hand-off is not among them: each request carries it, and no text has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContractTimes {
     /// [`DEFAULT_LEASE`].

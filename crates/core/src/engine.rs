@@ -44,7 +44,7 @@ pub trait Engine: Send + Sync + 'static {
     /// Returns what this engine can do. Never does I/O.
     fn capabilities(&self) -> &Capabilities;
 
-    /// Requests a name: for the first time, again under the same lease id, or to claim a hand-off.
+    /// Requests a name: for the first time, or again under the same lease id.
     fn try_acquire<'a>(
         &'a self,
         request: &'a AcquireRequest,
@@ -57,7 +57,7 @@ pub trait Engine: Send + Sync + 'static {
         batch: &'a [RenewRequest],
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>>;
 
-    /// Ends the grant, the hand-off or the queue entry of a lease id.
+    /// Ends the grant or the queue entry of a lease id.
     fn release<'a>(
         &'a self,
         request: &'a ReleaseRequest,
@@ -69,8 +69,9 @@ pub trait Engine: Send + Sync + 'static {
     /// Lists the names that are held or waited for, page by page.
     fn list<'a>(&'a self, request: &'a ListRequest) -> Answer<'a, Result<ListPage, LockError>>;
 
-    /// Subscribes to the hints for this lease id. Hints may come too often or late, or be lost with
-    /// a connection; the queue heartbeat compensates. Dropping the stream ends the watch.
+    /// Subscribes to the hints for this lease id, among them its grant by a hand-off. They may come
+    /// too often or late, or be lost with a connection; the queue heartbeat compensates. Dropping
+    /// the stream ends the watch.
     fn watch(&self, name: &LockName, lease_id: LeaseId) -> Hints;
 
     /// Carries out an operator's command.

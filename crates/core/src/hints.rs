@@ -20,9 +20,12 @@ use futures_core::Stream;
 use crate::contract::{AcquireReply, Hint, RenewReply, RenewRequest};
 use crate::error::{Certainty, LockError};
 use crate::lease_id::LeaseId;
+use crate::token::FencingToken;
 
-/// How many digits of a lease id a notification has.
-const DIGITS: usize = 8;
+/// How many digits of a lease id a hint has, and how many a grant. A hint for another id costs a
+/// request; a grant must be for the right one, and the rest of the id stays the holder's secret.
+const HINT_DIGITS: usize = 8;
+const GRANT_DIGITS: usize = 16;
 
 /// All watches of one engine.
 #[derive(Debug, Default)]
@@ -41,6 +44,7 @@ struct Watched {
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Unread {
+    granted: Option<FencingToken>,
     look_again: bool,
     check_lease: bool,
 }
@@ -54,12 +58,16 @@ struct Pending {
 impl Unread {
     fn add(&mut self, hint: Hint) {
         match hint {
+            Hint::Granted { token } => self.granted = Some(token),
             Hint::LookAgain => self.look_again = true,
             Hint::CheckLease => self.check_lease = true,
         }
     }
 
     fn take(&mut self) -> Option<Hint> {
+        if let Some(token) = self.granted.take() {
+            return Some(Hint::Granted { token });
+        }
         if std::mem::take(&mut self.look_again) {
             return Some(Hint::LookAgain);
         }
@@ -166,19 +174,28 @@ impl Watches {
         lock(&self.by_id).range(range).map(|(id, _)| *id).collect()
     }
 
-    /// Handles a store's notification: one letter, `l` to look again or `c` to check the lease, and
-    /// the first eight digits of a lease id. All ids that begin with these digits are notified: a
-    /// superfluous hint costs one request. A message of another form is ignored.
+    /// Handles a store's notification, which notifies all ids that begin with its digits:
+    /// - `l` to look again or `c` to check the lease, and the first 8 digits of a lease id;
+    /// - `g` for a grant, the first 16 digits of its lease id, and the token in 16 digits.
+    ///
+    /// A message of another form is ignored.
     pub fn deliver(&self, message: &[u8]) {
-        let Some((letter, digits)) = message.split_first() else { return };
-        let hint = match letter {
-            b'l' => Hint::LookAgain,
-            b'c' => Hint::CheckLease,
-            _ => return,
-        };
+        let Some((digits, hint)) = read_message(message) else { return };
         let Some(range) = ids_with_prefix(digits) else { return };
         for id in self.ids_in(range) {
             self.notify(id, hint);
+        }
+    }
+
+    /// Handles a notification as [`deliver`](Watches::deliver) does, for a store whose word alone
+    /// is no grant: a grant becomes a hint to look again.
+    pub fn deliver_hint(&self, message: &[u8]) {
+        match message {
+            [b'g', rest @ ..] => {
+                let digits = &rest[..rest.len().min(HINT_DIGITS)];
+                self.deliver(&[b"l", digits].concat());
+            }
+            _ => self.deliver(message),
         }
     }
 
@@ -202,9 +219,26 @@ impl Watches {
     }
 }
 
-fn ids_with_prefix(digits: &[u8]) -> Option<RangeInclusive<LeaseId>> {
-    let digits = std::str::from_utf8(digits).ok().filter(|digits| digits.len() == DIGITS)?;
-    let filled = |filler: &str| format!("{digits}{}", filler.repeat(32 - DIGITS)).parse().ok();
+/// Returns the digits of a lease id and the hint for it.
+fn read_message(message: &[u8]) -> Option<(&str, Hint)> {
+    let text = std::str::from_utf8(message).ok()?;
+    let letter = text.get(..1)?;
+    let rest = text.get(1..)?;
+    let hint = match letter {
+        "l" => Hint::LookAgain,
+        "c" => Hint::CheckLease,
+        "g" => {
+            let token = rest.get(GRANT_DIGITS..)?.parse().ok()?;
+            return Some((rest.get(..GRANT_DIGITS)?, Hint::Granted { token }));
+        }
+        _ => return None,
+    };
+    (rest.len() == HINT_DIGITS).then_some((rest, hint))
+}
+
+fn ids_with_prefix(digits: &str) -> Option<RangeInclusive<LeaseId>> {
+    let filled =
+        |filler: &str| format!("{digits}{}", filler.repeat(32 - digits.len())).parse().ok();
     Some(filled("0")?..=filled("f")?)
 }
 

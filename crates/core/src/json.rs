@@ -54,7 +54,7 @@ pub struct HolderJson {
     mode: ModeJson,
     /// The number of permits.
     permits: Option<u32>,
-    /// `held`, `handed` (not claimed yet) or `revoked`.
+    /// `held` or `revoked`.
     #[serde(skip_serializing_if = "Option::is_none")]
     state: Option<&'static str>,
     /// The operator's reason for a revoke.
@@ -89,7 +89,6 @@ impl From<&HolderView> for HolderJson {
         let mut holder = HolderJson::from(&view.summary);
         holder.state = Some(match &view.state {
             GrantState::Held => "held",
-            GrantState::Handed => "handed",
             GrantState::Revoked(_) => "revoked",
         });
         if let GrantState::Revoked(reason) = &view.state {

@@ -61,6 +61,16 @@ impl Hold {
         }
     }
 
+    /// Returns the same kind of hold with another duration; a live one has none.
+    #[must_use]
+    pub fn lasting(self, duration: Duration) -> Hold {
+        match self {
+            Hold::Leased(_) => Hold::Leased(duration),
+            Hold::Detached(_) => Hold::Detached(duration),
+            Hold::Live => Hold::Live,
+        }
+    }
+
     /// Returns the same kind of hold, limited to [`MAX_FIRST_LEASE`].
     #[must_use]
     pub fn first(self) -> Hold {

@@ -15,6 +15,11 @@ pub use crate::lease::MIN_RETRY;
 /// A lease that is held this long is watched for revokes; shorter holds never open a watch.
 pub const WATCH_AFTER: Duration = Duration::from_secs(1);
 
+/// When a lease is extended of which the store has granted only a part: one above
+/// [`MAX_FIRST_LEASE`](crate::lease::MAX_FIRST_LEASE), or that of a hand-off. A shorter hold sends
+/// no renewal.
+pub const EXTEND_AFTER: Duration = Duration::from_millis(100);
+
 /// Returns when to renew a lease next. Its last confirmation was sent at `sent`, and the reply
 /// reported that `left` was left. The next renewal is after the renewal interval, or after a third
 /// of `left` if that is less: a repeated request reports the rest of a lease, and leases of one
@@ -32,13 +37,8 @@ pub fn renew_at(sent: Moment, left: Option<Duration>, terms: &LeaseTerms, jitter
 
 /// Returns how long after its start a grant with these terms needs no check, if its whole first
 /// lease is left.
-pub fn first_look(terms: &LeaseTerms, renews: bool, is_cut: bool) -> Duration {
-    match renews {
-        // The first lease is only a part; a renewal that is sent now reaches the whole lease.
-        _ if is_cut => Duration::ZERO,
-        true => WATCH_AFTER.min(terms.renew_interval() / 16 * 13),
-        false => WATCH_AFTER,
-    }
+pub fn first_look(terms: &LeaseTerms, renews: bool) -> Duration {
+    if renews { WATCH_AFTER.min(terms.renew_interval() / 16 * 13) } else { WATCH_AFTER }
 }
 
 /// Returns when to warn the holder that its lease is at risk: one renewal interval before the end,

@@ -73,8 +73,6 @@ pub fn coarse(duration: Duration) -> String {
 pub enum GrantState {
     /// Held.
     Held,
-    /// Handed over, not claimed yet.
-    Handed,
     /// Held, but an operator has revoked it for this reason.
     Revoked(String),
 }

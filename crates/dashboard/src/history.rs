@@ -227,16 +227,15 @@ impl History {
         queued: &HashSet<(&LockName, ShortLeaseId)>,
     ) {
         let name = &row.lock.name;
-        let is_claimed = |holder: &&HolderView| holder.state != GrantState::Handed;
-        for (holder, slack) in row.holders().filter(|(holder, _)| is_claimed(holder)) {
+        for (holder, slack) in row.holders() {
             if let Some(hold) = self.open.get_mut(&key(name, &holder.summary)) {
                 hold.slack = slack;
                 hold.lease = hold.lease.max(holder.summary.left);
             }
         }
-        let holders = row.lock.holders.iter().filter(is_claimed);
-        let count = holders.clone().count();
-        if count > 1 && holders.clone().any(|holder| holder.summary.mode == Mode::Exclusive) {
+        let holders = &row.lock.holders;
+        let count = holders.len();
+        if count > 1 && holders.iter().any(|holder| holder.summary.mode == Mode::Exclusive) {
             let last = self.notes.iter().rev().find(|note| note.name == *name);
             if last.is_none_or(|note| note.what != What::Overlap(count)) {
                 self.note(name, at, What::Overlap(count));
@@ -255,7 +254,7 @@ impl History {
             #[allow(clippy::cast_precision_loss)]
             let others = row.lock.queue_length.saturating_sub(row.lock.queue.len()) as f64;
             let seconds = shown + others * step.as_secs_f64();
-            self.blame(seconds, row.lock.queue_length, name, holders);
+            self.blame(seconds, row.lock.queue_length, name, holders.iter());
         }
     }
 

@@ -354,7 +354,7 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
         return Err(shared.lost(grant.why_lost()));
     }
     // A lock that was acquired detached is so already, unless its first renewal is to lengthen it.
-    if plan.keep != Keep::Detached || plan.hold != plan.hold.first() {
+    if plan.keep != Keep::Detached || guard.grant.is_partial() {
         // From here on the keeper must not renew it with the old purpose.
         grant.pause_renewals();
         keeper::await_idle(shared, guard.key(), grant).await;
@@ -408,7 +408,9 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
         lease_id: lease.lease_id,
         token: lease.fencing_token,
         sent,
+        since: sent,
         left,
+        handed: false,
         anchor: None,
         unsettled: false,
     };

@@ -100,7 +100,8 @@ impl FastPath {
         leases.newer.remove(&lease_id) || leases.older.remove(&lease_id)
     }
 
-    /// Notes whether the reply to a general request found the name free. Ignores claims.
+    /// Notes whether the reply to a general request found the name free. Ignores requests of
+    /// contenders that are queued.
     pub fn note(&self, request: &AcquireRequest, reply: &Result<AcquireReply, LockError>) {
         if let (false, Ok(reply)) = (request.known, reply) {
             let is_busy = !matches!(reply, AcquireReply::Granted { .. });

@@ -334,6 +334,9 @@ async fn granted(
             return Err(Problem::unauthenticated().certain(Certainty::Unknown));
         }
     };
+    for guard in guards.iter().filter(|guard| guard.is_partial()) {
+        guard.renew().await?;
+    }
     attempt.take_over(guards).await
 }
 

@@ -1,8 +1,9 @@
 //! Scenarios that a paused machine can spoil.
 //!
-//! A store removes a waiter that was silent for some seconds, and refuses a claim after its window.
-//! That is right for a paused process, and spoils a test about running ones. Such a scenario is run
-//! again, but only if this process was paused: otherwise a fault fails the first try.
+//! A store removes a waiter that was silent for some seconds, and ends a hand-off that was not
+//! extended. That is right for a paused process, and spoils a test about running ones. Such a
+//! scenario is run again, but only if this process was paused: otherwise a fault fails the first
+//! try.
 //!
 //! Read next: `tests/it/steady.rs`.
 

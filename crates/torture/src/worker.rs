@@ -300,6 +300,10 @@ impl Worker {
         // still be handed to it.
         let options = options.with_wait(self.assignment.wait);
         let grant = self.client.mutex_with(&self.assignment.names[0], &options)?.lock().await;
+        if let Ok(grant) = &grant {
+            // The short lease of a hand-off would end by itself.
+            grant.renew().await?;
+        }
         std::mem::forget(grant);
         Ok(0)
     }

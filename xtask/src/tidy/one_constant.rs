@@ -30,8 +30,8 @@ const CONSTANTS: [(&str, &str); 8] = [
     ("MIN_TOMBSTONE", "tombstone"),
     ("QUEUE_SILENCE", "silence"),
     ("QUEUE_HEARTBEAT", "heartbeat"),
-    ("MIN_CLAIM_WINDOW", "claim"),
-    ("MAX_CLAIM_WINDOW", "claim"),
+    ("MIN_HAND_OFF_LEASE", "hand_off"),
+    ("MAX_HAND_OFF_LEASE", "hand_off"),
 ];
 /// The lengths in bytes, the files that define them, and the same word.
 const LENGTHS: [(&str, &str, &str); 3] = [
@@ -113,7 +113,7 @@ const OTHER_PAGES: [&str; 4] =
 /// Constants whose numbers are rarely another time in a page.
 const DISTINCT: [&str; 4] = ["DEFAULT_LEASE", "MAX_FIRST_LEASE", "MIN_TOMBSTONE", "QUEUE_SILENCE"];
 /// What a text is about that states a time of the contract.
-const ABOUT: [&str; 6] = ["lease", "queue", "claim", "first grant", "tombstone", "heartbeat"];
+const ABOUT: [&str; 6] = ["lease", "queue", "hand-off", "first grant", "tombstone", "heartbeat"];
 /// Copies of another meaning.
 const OTHERS: [(&str, &str); 3] = [
     // The format of the most frequent request: a queue of ten thousand.
@@ -252,7 +252,7 @@ fn numbers(line: &str) -> Vec<(&str, u64)> {
     numbers
 }
 
-/// Docs that state a time of a lease, a queue or a claim.
+/// Docs that state a time of a lease, a queue or a hand-off.
 fn in_docs(file: &SourceFile, times: &[(&str, u64)]) -> Vec<Finding> {
     let Some(source) = &file.rust else { return Vec::new() };
     let mut docs = Docs::default();
@@ -363,8 +363,8 @@ mod tests {
     const CONTRACT: &str = "pub const MIN_TOMBSTONE: Duration = Duration::from_secs(30);\n\
         pub const QUEUE_SILENCE: Duration = Duration::from_secs(4);\n\
         pub const QUEUE_HEARTBEAT: Duration = Duration::from_secs(1);\n\
-        pub const MIN_CLAIM_WINDOW: Duration = Duration::from_secs(1);\n\
-        pub const MAX_CLAIM_WINDOW: Duration = Duration::from_secs(10);\n";
+        pub const MIN_HAND_OFF_LEASE: Duration = Duration::from_secs(1);\n\
+        pub const MAX_HAND_OFF_LEASE: Duration = Duration::from_secs(10);\n";
     const LUA: &str = "crates/engines/redis/scripts/common.lua";
     const SQL: &str = "crates/engines/postgres/sql/verbs.sql";
     const HELP: &str = "crates/cli/src/verbs/acquire.rs";

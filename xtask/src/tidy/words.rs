@@ -90,7 +90,7 @@ const COINED: [&str; 10] = [
     "janitor",
     "settle",
     "hand-off",
-    "claim window",
+    "hand-off lease",
     "queue heartbeat",
     "live grant",
     "episode",

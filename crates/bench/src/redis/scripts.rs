@@ -38,7 +38,7 @@ pub(crate) fn section(world: &World) -> Result<(), Failure> {
         let work = || world.runtime.block_on(contend(world, 1, contenders));
         let costs = during(&mut observer, work)?;
         let title = format!("a hand-off among {contenders}");
-        report(&title, &costs, &["release", "acquire", "claim"]);
+        report(&title, &costs, &["release", "acquire"]);
     }
     observer.send(&["CONFIG", "SET", "slowlog-log-slower-than", "10000"])?;
     Ok(())
@@ -91,15 +91,11 @@ fn is_record(word: &str) -> bool {
     word.get(BEGINNING - 2..BEGINNING) == Some("g-")
 }
 
-/// Classifies a call: a release names the beginning of a record, an acquire more of it, and
-/// who claims says so last.
+/// Classifies a call: a release names the beginning of a record, an acquire more of it.
 fn what(words: &[String]) -> Option<&'static str> {
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words.as_slice() {
         ["SET", ..] => Some("set"),
-        ["EVALSHA", _, "1", _, record, .., last] if is_record(record) && last.starts_with("xk") => {
-            Some("claim")
-        }
         ["EVALSHA", _, "1", _, record, ..] if is_record(record) => match record.len() {
             BEGINNING => Some("release"),
             _ => Some("acquire"),
@@ -152,8 +148,5 @@ mod tests {
         ] {
             assert_eq!(what(&words(text)), reply, "{text}");
         }
-        let mut claim = words("EVALSHA s 1 k 00112233445566778899aabbccddeeffg-l01 9x;{} 30000");
-        claim.push("xkq 9".to_owned());
-        assert_eq!(what(&claim), Some("claim"));
     }
 }

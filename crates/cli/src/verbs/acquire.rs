@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline::{Guard, Keep, LockOptions};
-use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{ErrorKind, LockError, LockName};
 use serde_json::json;
 
@@ -121,7 +120,7 @@ async fn acquire(
         Ok(guard) => guard?,
         Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
     };
-    deliver(guard, lease, session, console).await
+    deliver(guard, session, console).await
 }
 
 /// A lease id that was given up after an unknown outcome cannot be granted any more.
@@ -134,17 +133,8 @@ async fn explained(error: LockError, session: &Session) -> Failure {
 }
 
 /// Prints the lease. If that fails, nobody knows the lease, so it is released.
-async fn deliver(
-    guard: Guard,
-    lease_duration: Duration,
-    session: &Session,
-    console: &Console,
-) -> Outcome {
-    let valid_for = match guard.remaining() {
-        // A first grant is limited, so a longer lease needs a renewal.
-        _ if lease_duration > MAX_FIRST_LEASE => guard.renew().await?,
-        remaining => remaining,
-    };
+async fn deliver(guard: Guard, session: &Session, console: &Console) -> Outcome {
+    let valid_for = if guard.is_partial() { guard.renew().await? } else { guard.remaining() };
     let valid_until_ms = unix_millis(valid_for);
     let lease = guard.detach().await.map_err(|error| Failure::from(error.error().clone()))?;
     let lease_id = lease.lease_id().to_hex();

@@ -32,11 +32,11 @@ pub(crate) fn verb() -> Verb {
 /// Asks the store about the lease, and changes nothing.
 pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Console) -> Outcome {
     let name = &arguments.name;
-    // The queue heartbeat neither claims nor renews; for a grant it returns the remaining time.
+    // The queue heartbeat extends nothing; for a grant it returns the remaining time.
     let lease_id = arguments.lease_id.required()?;
     let reply = session.renew_once(name, lease_id, Purpose::Wait).await?;
     let (held, left) = match reply {
-        RenewReply::Handed { claim_within } => (true, claim_within),
+        RenewReply::Held { left } => (true, left),
         RenewReply::Revoked { left, .. } => (left.is_none_or(|left| !left.is_zero()), left),
         _ => (false, None),
     };

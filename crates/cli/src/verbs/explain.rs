@@ -209,7 +209,7 @@ fn waiting(capabilities: &Capabilities) -> String {
         (false, _) => "There is no queue: the first request gets a name that became free",
     };
     match (capabilities.queue, capabilities.hand_off) {
-        (true, HandOff::Claim | HandOff::Direct) => {
+        (true, HandOff::Message | HandOff::Direct) => {
             format!("{order}, and only the next is woken. {} may wait.", capabilities.max_waiters)
         }
         _ => format!("{order}."),

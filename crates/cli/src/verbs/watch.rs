@@ -215,7 +215,7 @@ pub(crate) fn text(change: &Change) -> String {
         LockEvent::Revoked { holder } => {
             let reason = match &holder.state {
                 GrantState::Revoked(reason) => format!(", reason: {:.200}", Escaped(reason)),
-                GrantState::Held | GrantState::Handed => String::new(),
+                GrantState::Held => String::new(),
             };
             format!("revoked from {}{reason}", who(holder))
         }

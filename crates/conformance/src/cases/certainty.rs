@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW};
+use holdline_core::contract::{MAX_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE};
 use holdline_core::lease::{MAX_LEASE, MIN_LEASE};
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, HandOff, Hold, LockError, Mode, Purpose, ReleaseReply,
@@ -25,7 +25,7 @@ pub(super) fn cases() -> Vec<Case> {
             busy_reports
         ),
         case!(P9, "a lease out of range is invalid and leaves nothing", [], lease_range),
-        case!(P9, "a claim window out of range is invalid", [], claim_range),
+        case!(P9, "a lease of a hand-off out of range is invalid", [], hand_off_range),
         case!(
             P9,
             "an id asked again on other terms is invalid and keeps what it has",
@@ -34,6 +34,7 @@ pub(super) fn cases() -> Vec<Case> {
         ),
         case!(P9, "a queued id asked again on other terms is invalid", [Queue], other_terms_queued),
         case!(P9, "asking again gives the same grant and what is left of it", [Repeat], same_grant),
+        case!(P9, "asking about a hand-off begins the whole lease", [Queue], whole_lease),
         case!(P9, "a release repeated after a lost reply is not an error", [], repeated_release),
         case!(
             P9,
@@ -95,13 +96,13 @@ async fn lease_range(bench: Bench) -> Verdict {
     Err(Failure::new(format_args!("no lease of {shortest:?} was granted in {TRIES} attempts")))
 }
 
-async fn claim_range(bench: Bench) -> Verdict {
+async fn hand_off_range(bench: Bench) -> Verdict {
     let name = bench.name();
     let grain = Duration::from_nanos(1);
-    for window in [Duration::ZERO, MIN_CLAIM_WINDOW - grain, MAX_CLAIM_WINDOW + grain] {
+    for lease in [Duration::ZERO, MIN_HAND_OFF_LEASE - grain, MAX_HAND_OFF_LEASE + grain] {
         let mut contender = bench.contender(&name);
-        contender.request.claim_window = window;
-        is_invalid(&contender.ask(false).await, "a claim window")?;
+        contender.request.hand_off_lease = lease;
+        is_invalid(&contender.ask(false).await, "a lease of a hand-off")?;
     }
     Ok(Outcome::Ran)
 }
@@ -154,6 +155,23 @@ async fn same_grant(bench: Bench) -> Verdict {
         "a quarter of {lease:?} has passed, and a repeated request reports {:?} left",
         again.left
     );
+    Ok(Outcome::Ran)
+}
+
+async fn whole_lease(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name);
+    let lease = bench.lease();
+    let mut next = bench.contender(&name).for_lease(lease).in_a_hurry();
+    holder.take().await?;
+    next.queue().await?;
+    holder.let_go().await?;
+    next.is_handed().await?;
+    bench.pass(MIN_HAND_OFF_LEASE / 2).await;
+    let grant = next.take().await?;
+    ensure!(grant.left >= Some(lease), "{:?} is left of {lease:?}", grant.left);
+    bench.pass(lease / 2).await;
+    bench.contender(&name).is_refused().await?;
     Ok(Outcome::Ran)
 }
 

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireReply, ClientId, Hold, Mode, RenewReply};
 
 use crate::bench::{Bench, Random, SOON};
@@ -20,9 +20,9 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P3, "a silent contender leaves the queue", [Queue], silent_leaves),
         case!(
             P3,
-            "an unclaimed hand-off goes to the next contender",
-            [Queue, Claim],
-            unclaimed_goes_on
+            "a hand-off that nobody extends goes to the next contender",
+            [Queue, Message],
+            unextended_goes_on
         ),
         case!(P3, "a live grant ends when its last descriptor is closed", [Live], anchor_closed),
         case!(P3, "nothing is left of a name that is free", [], nothing_left),
@@ -103,7 +103,7 @@ pub(super) async fn silent_leaves(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn unclaimed_goes_on(bench: Bench) -> Verdict {
+async fn unextended_goes_on(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
     let mut dead = bench.contender_on(1, &name).in_a_hurry();
@@ -113,7 +113,7 @@ async fn unclaimed_goes_on(bench: Bench) -> Verdict {
     next.queue().await?;
     holder.let_go().await?;
     ensure_matches!(next.beat().await?, RenewReply::Queued { .. });
-    bench.outlive_with(MIN_CLAIM_WINDOW, &[&next]).await?;
+    bench.outlive_with(MIN_HAND_OFF_LEASE, &[&next]).await?;
     next.is_handed().await?;
     next.take().await?;
     ensure_matches!(dead.beat().await?, RenewReply::Unknown);

@@ -8,8 +8,8 @@ use holdline_core::{
     AcquireReply, ErrorKind, Hint, Hints, Hold, Mode, Operation, Purpose, RenewReply,
 };
 
-use crate::bench::{Bench, SOON};
-use crate::case::{Case, case};
+use crate::bench::{Bench, Contender, SOON};
+use crate::case::{Case, Feature, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
 pub(super) fn cases() -> Vec<Case> {
@@ -26,7 +26,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P7, "heartbeats alone find a name whose lease ran out", [Queue], heartbeat_outlives),
         case!(P7, "the next look is never later than the next heartbeat", [Queue], bounded_look),
         case!(P7, "the head looks when the holder's lease ends", [Queue], head_looks_at_end),
-        case!(P7, "a heartbeat never claims", [Queue, Claim], heartbeat_never_claims),
+        case!(P7, "a heartbeat extends no grant", [Queue, Message], heartbeat_extends_nothing),
         case!(P7, "a batch has one reply for each item, whatever is wrong with an item", [], batch),
         case!(P7, "a batch as long as may be is answered", [], full_batch),
         case!(P7, "many watches on one name do not disturb each other", [Queue], many_watches),
@@ -57,6 +57,23 @@ pub(super) async fn one_of(hints: &mut Hints, wanted: &[Hint]) -> Result<(), Fai
     }
 }
 
+/// Waits for the notification of a hand-off, which is the grant if the engine's messages are that.
+async fn notified(hints: &mut Hints, contender: &Contender) -> Result<(), Failure> {
+    if !Feature::Message.is_in(contender.engine().capabilities()) {
+        return hint(hints, Hint::LookAgain).await;
+    }
+    // Asking again reads the token.
+    let wanted = async {
+        contender.is_handed().await?;
+        match contender.ask(true).await? {
+            AcquireReply::Granted { token, .. } => Ok(Hint::Granted { token }),
+            other => Err(Failure::new(format_args!("expected a grant, got {other:?}"))),
+        }
+    };
+    let wanted = wanted.await?;
+    hint(hints, wanted).await
+}
+
 pub(super) async fn release_notifies(bench: Bench) -> Verdict {
     let name = bench.name();
     let mut holder = bench.contender_on(0, &name);
@@ -66,7 +83,7 @@ pub(super) async fn release_notifies(bench: Bench) -> Verdict {
         next.queue().await?;
         let mut watch = next.engine().watch(&name, next.id());
         holder.let_go().await?;
-        hint(&mut watch, Hint::LookAgain).await?;
+        notified(&mut watch, &next).await?;
         next.take().await?;
         holder = next;
     }
@@ -81,7 +98,7 @@ pub(super) async fn reported_late(bench: Bench) -> Verdict {
     next.queue().await?;
     holder.let_go().await?;
     let mut watch = next.engine().watch(&name, next.id());
-    hint(&mut watch, Hint::LookAgain).await?;
+    notified(&mut watch, &next).await?;
     next.take().await?;
     Ok(Outcome::Ran)
 }
@@ -95,7 +112,7 @@ async fn watched_twice(bench: Bench) -> Verdict {
     let mut watches = [(); 2].map(|()| next.engine().watch(&name, next.id()));
     holder.let_go().await?;
     for watch in &mut watches {
-        hint(watch, Hint::LookAgain).await?;
+        notified(watch, &next).await?;
     }
     next.take().await?;
     Ok(Outcome::Ran)
@@ -112,16 +129,16 @@ async fn others_report(bench: Bench) -> Verdict {
         watches.push(contender.engine().watch(&name, contender.id()));
     }
     holder.give_up().await?;
-    hint(&mut watches[0], Hint::LookAgain).await?;
+    notified(&mut watches[0], &waiting[0]).await?;
     waiting[0].release().await?;
-    hint(&mut watches[1], Hint::LookAgain).await?;
+    notified(&mut watches[1], &waiting[1]).await?;
     let duration = Duration::from_secs(60);
     let freeze = Operation::Freeze { name: name.clone(), duration, reason: String::new() };
     bench.operate(freeze).await?;
     waiting[1].let_go().await?;
     ensure_matches!(waiting[2].beat().await?, RenewReply::Queued { .. });
     bench.operate(Operation::Unfreeze { name: name.clone() }).await?;
-    hint(&mut watches[2], Hint::LookAgain).await?;
+    notified(&mut watches[2], &waiting[2]).await?;
     waiting[2].take().await?;
     Ok(Outcome::Ran)
 }
@@ -189,7 +206,7 @@ async fn head_looks_at_end(bench: Bench) -> Verdict {
     Ok(Outcome::Ran)
 }
 
-async fn heartbeat_never_claims(bench: Bench) -> Verdict {
+async fn heartbeat_extends_nothing(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut next = bench.contender(&name).in_a_hurry();
@@ -197,7 +214,7 @@ async fn heartbeat_never_claims(bench: Bench) -> Verdict {
     next.queue().await?;
     holder.let_go().await?;
     next.is_handed().await?;
-    bench.outlive_with(holdline_core::contract::MIN_CLAIM_WINDOW, &[&next]).await?;
+    bench.outlive_with(holdline_core::contract::MIN_HAND_OFF_LEASE, &[&next]).await?;
     ensure_matches!(next.beat().await?, RenewReply::Unknown);
     bench.contender(&name).take().await?;
     Ok(Outcome::Ran)
@@ -266,7 +283,7 @@ pub(super) async fn many_watches(bench: Bench) -> Verdict {
         holder.let_go().await?;
         let mut watch = Some(watch).filter(|_| place % 2 == 0);
         if let Some(watch) = &mut watch {
-            hint(watch, Hint::LookAgain).await?;
+            notified(watch, &contender).await?;
         }
         contender.is_handed().await?;
         contender.take().await?;
@@ -288,7 +305,7 @@ async fn readers_notified(bench: Bench) -> Verdict {
     }
     holder.let_go().await?;
     for (reader, watch) in &mut readers {
-        hint(watch, Hint::LookAgain).await?;
+        notified(watch, reader).await?;
         reader.take().await?;
     }
     Ok(Outcome::Ran)

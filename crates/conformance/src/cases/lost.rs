@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, Certainty, ErrorKind, GrantState, Hint, LostReason, Operation, OperationReply,
     ReleaseReply, RenewReply, Snapshot,
@@ -35,11 +35,11 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P6, "a revoke of another token changes nothing", [Revoke], other_token),
         case!(
             P6,
-            "a revoked hand-off goes on at once",
-            [Revoke, PoliteRevoke, Queue, Claim],
+            "a revoked hand-off is not renewed",
+            [Revoke, PoliteRevoke, Queue, Message],
             revoked_hand_off
         ),
-        case!(P6, "a missed claim is reported", [Queue, Claim], missed_claim),
+        case!(P6, "a hand-off that ran out is reported", [Queue, Message], hand_off_ran_out),
         case!(P6, "an id whose grant is over is not granted anew unseen", [], not_anew),
         case!(P6, "an id that left the queue is not queued anew unseen", [Queue], not_queued_anew),
     ]
@@ -185,14 +185,15 @@ async fn revoked_hand_off(bench: Bench) -> Verdict {
     second.queue().await?;
     holder.let_go().await?;
     first.is_handed().await?;
-    ensure_matches!(revoke(&bench, &first, false).await?, OperationReply::Done);
-    ensure_matches!(first.beat().await?, RenewReply::Revoked { .. });
+    ensure_matches!(revoke(&bench, &first, false).await?, OperationReply::Notified { .. });
+    ensure_matches!(first.keep().await?, RenewReply::Revoked { .. });
+    ensure_matches!(first.release().await?, ReleaseReply::Released { .. });
     second.is_handed().await?;
     ensure_matches!(second.ask(true).await?, AcquireReply::Granted { .. });
     Ok(Outcome::Ran)
 }
 
-async fn missed_claim(bench: Bench) -> Verdict {
+async fn hand_off_ran_out(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender(&name);
     let mut late = bench.contender(&name).in_a_hurry();
@@ -200,7 +201,7 @@ async fn missed_claim(bench: Bench) -> Verdict {
     late.queue().await?;
     holder.let_go().await?;
     late.is_handed().await?;
-    bench.outlive(MIN_CLAIM_WINDOW).await;
+    bench.outlive(MIN_HAND_OFF_LEASE).await;
     ensure_matches!(late.beat().await?, RenewReply::Unknown);
     bench.contender(&name).take().await?;
     Ok(Outcome::Ran)
@@ -211,6 +212,7 @@ async fn not_anew(bench: Bench) -> Verdict {
     let holder = bench.contender(&name).for_lease(bench.lease());
     holder.take().await?;
     bench.outlive(bench.lease()).await;
+    holder.ask_as_known();
     ensure_matches!(holder.ask(false).await?, AcquireReply::Unknown);
     let snapshot = bench.inspect(&name).await?;
     ensure!(snapshot == Snapshot::free(name), "asking again brought it back: {snapshot:?}");

@@ -1,6 +1,6 @@
 //! P8: grants follow the order in which the store queued the contenders, if the engine is `fair`.
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireReply, Mode, RenewReply};
 
 use crate::bench::{Bench, Contender};
@@ -22,7 +22,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(
             P8,
             "more readers than one batch are all admitted",
-            [Queue, Shared, Fair, Claim],
+            [Queue, Shared, Fair, Message],
             reader_limit
         ),
         case!(
@@ -32,13 +32,7 @@ pub(super) fn cases() -> Vec<Case> {
             large_first
         ),
         case!(P8, "permits are handed to as many as fit", [Queue, Permits, Fair], permits_fit),
-        case!(P8, "one that missed its claim goes to the end", [Queue, Fair, Claim], to_the_end),
-        case!(
-            P8,
-            "a silent process is skipped with all that it has queued",
-            [Queue, Fair, Claim],
-            skipped_together
-        ),
+        case!(P8, "one whose hand-off ran out goes to the end", [Queue, Fair, Message], to_the_end),
     ]
 }
 
@@ -225,7 +219,7 @@ async fn to_the_end(bench: Bench) -> Verdict {
     next.queue().await?;
     holder.let_go().await?;
     late.is_handed().await?;
-    bench.outlive_with(MIN_CLAIM_WINDOW, &[&next]).await?;
+    bench.outlive_with(MIN_HAND_OFF_LEASE, &[&next]).await?;
     let mut again = late.anew();
     again.queue().await?;
     next.is_handed().await?;
@@ -233,26 +227,5 @@ async fn to_the_end(bench: Bench) -> Verdict {
     still_waits(&again).await?;
     next.let_go().await?;
     again.is_handed().await?;
-    Ok(Outcome::Ran)
-}
-
-async fn skipped_together(bench: Bench) -> Verdict {
-    let name = bench.name();
-    let holder = bench.contender_on(0, &name);
-    let mut silent: Vec<Contender> =
-        (0..3).map(|_| bench.contender_on(1, &name).in_a_hurry()).collect();
-    let mut next = bench.contender_on(2, &name);
-    holder.take().await?;
-    for contender in &mut silent {
-        contender.queue().await?;
-    }
-    next.queue().await?;
-    holder.let_go().await?;
-    bench.outlive_with(MIN_CLAIM_WINDOW, &[&next]).await?;
-    next.is_handed().await?;
-    next.take().await?;
-    for contender in &silent {
-        ensure_matches!(contender.beat().await?, RenewReply::Unknown);
-    }
     Ok(Outcome::Ran)
 }

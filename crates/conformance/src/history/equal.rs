@@ -106,7 +106,7 @@ impl Judge<'_> {
     }
 
     fn renewed(&self, table: &RenewReply, engine: &RenewReply) -> Result<(), Differs> {
-        use RenewReply::{Handed, Queued, Renewed, Revoked, Unknown};
+        use RenewReply::{Held, Queued, Renewed, Revoked, Unknown};
         match (table, engine) {
             (Renewed { left: most }, Renewed { left }) => {
                 self.left("left", *most, *left)?;
@@ -115,10 +115,8 @@ impl Judge<'_> {
             (Queued { position: expected, .. }, Queued { position, .. }) => {
                 self.position(*expected, *position)
             }
-            (Handed { claim_within: most }, Handed { claim_within: left }) => {
-                self.left("to claim within", *most, *left)
-            }
-            (Revoked { left: most, .. }, Revoked { left, .. }) => self.left("left", *most, *left),
+            (Held { left: most }, Held { left })
+            | (Revoked { left: most, .. }, Revoked { left, .. }) => self.left("left", *most, *left),
             (Unknown, Unknown) => Ok(()),
             (table, engine) => Err(differ(table, engine)),
         }
@@ -248,7 +246,6 @@ impl Judge<'_> {
     fn view(&mut self, table: &HolderView, engine: &HolderView) -> Result<(), Differs> {
         let state = |view: &HolderView| match &view.state {
             GrantState::Held => "held",
-            GrantState::Handed => "handed over",
             GrantState::Revoked(_) => "revoked",
         };
         let facts = |view: &HolderView| (state(view), view.detached, view.live);

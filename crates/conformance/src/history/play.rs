@@ -122,7 +122,7 @@ impl<'a> Player<'a> {
                 hold: Hold::Leased(bench.scale().lease),
                 queue: false,
                 known: false,
-                claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,
+                hand_off_lease: holdline_core::contract::MIN_HAND_OFF_LEASE,
                 metadata: Metadata::default(),
             };
             Actor { client, request, id_state: IdState::Fresh, token: None }
@@ -168,14 +168,14 @@ impl<'a> Player<'a> {
         let name = self.name.clone();
         let actor = &mut self.actors[action.actor];
         match action.verb {
-            Verb::Acquire(Terms { mode, hold, queue, claim_window }) => {
+            Verb::Acquire(Terms { mode, hold, queue, hand_off_lease }) => {
                 actor.id_state = IdState::Asked;
                 actor.request.lease_id = LeaseId::random(&mut Random);
                 let request = &mut actor.request;
                 request.mode = mode;
                 request.hold = hold;
                 request.queue = queue;
-                request.claim_window = claim_window;
+                request.hand_off_lease = hand_off_lease;
                 request.known = false;
             }
             Verb::AskAgain => {
@@ -344,7 +344,7 @@ impl<'a> Player<'a> {
     /// heartbeat. A holder that is to check its lease learns at its next renewal in any case.
     async fn are_notified(&mut self, wake_ups: &[WakeUp]) -> Result<(), End> {
         let next_beat = self.bench.time().now().after(QUEUE_HEARTBEAT);
-        for wake_up in wake_ups.iter().filter(|wake_up| wake_up.hint == Hint::LookAgain) {
+        for wake_up in wake_ups.iter().filter(|wake_up| wake_up.hint != Hint::CheckLease) {
             let Some((hints, look)) = self.watches.get_mut(&wake_up.lease_id) else { continue };
             if *look <= next_beat {
                 continue;

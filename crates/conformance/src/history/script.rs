@@ -7,7 +7,7 @@
 use std::fmt;
 use std::time::Duration;
 
-use holdline_core::contract::{MIN_CLAIM_WINDOW, MIN_TOMBSTONE, QUEUE_SILENCE};
+use holdline_core::contract::{MIN_HAND_OFF_LEASE, MIN_TOMBSTONE, QUEUE_SILENCE};
 use holdline_core::{Capabilities, Hold, Mode};
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
@@ -74,7 +74,7 @@ pub(super) struct Terms {
     pub(super) mode: Mode,
     pub(super) hold: Hold,
     pub(super) queue: bool,
-    pub(super) claim_window: Duration,
+    pub(super) hand_off_lease: Duration,
 }
 
 /// What gets lost of a command. Either way its outcome is unknown to the actor.
@@ -124,7 +124,7 @@ impl Palette {
         if capabilities.live {
             holds.push(Hold::Live);
         }
-        let windows = vec![MIN_CLAIM_WINDOW, MIN_CLAIM_WINDOW, MIN_CLAIM_WINDOW * 2];
+        let windows = vec![MIN_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE * 2];
         let queue = if capabilities.queue { 13 } else { 0 };
         let verbs = vec![
             (30, Kind::Acquire),
@@ -233,8 +233,8 @@ impl Script {
             // A waiter asks soon after a release, as watches make it do.
             if kind == Kind::Release && random.random_bool(0.5) {
                 let actor = random.random_range(0..palette.actors);
-                let claim = Action { actor, verb: Verb::AskAgain, fault: Fault::None };
-                script.steps.push(Step::Do(claim));
+                let again = Action { actor, verb: Verb::AskAgain, fault: Fault::None };
+                script.steps.push(Step::Do(again));
             }
         }
         script
@@ -311,11 +311,11 @@ impl Script {
 
     /// Returns every duration after which something may end.
     fn durations(&self, scale: Scale) -> Vec<Duration> {
-        let mut all = vec![QUEUE_SILENCE, MIN_TOMBSTONE, MIN_CLAIM_WINDOW, scale.lease];
+        let mut all = vec![QUEUE_SILENCE, MIN_TOMBSTONE, MIN_HAND_OFF_LEASE, scale.lease];
         for step in &self.steps {
             match step {
                 Step::Do(Action { verb: Verb::Acquire(terms), .. }) => {
-                    all.push(terms.claim_window);
+                    all.push(terms.hand_off_lease);
                     all.extend(terms.hold.duration());
                 }
                 Step::Do(Action { verb: Verb::Keep(hold), .. }) => all.extend(hold.duration()),
@@ -357,7 +357,7 @@ fn verb(
             mode: palette.modes.choose(random).copied().unwrap_or(Mode::Exclusive),
             hold,
             queue: capabilities.queue && random.random_bool(0.8),
-            claim_window: palette.windows.choose(random).copied().unwrap_or(MIN_CLAIM_WINDOW),
+            hand_off_lease: palette.windows.choose(random).copied().unwrap_or(MIN_HAND_OFF_LEASE),
         }),
         Kind::AskAgain => Verb::AskAgain,
         Kind::OtherTerms => Verb::OtherTerms,

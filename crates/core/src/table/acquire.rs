@@ -1,4 +1,4 @@
-//! Acquire: a fresh request, a repeated one, and the claim.
+//! Acquire: a fresh request, and a repeated one.
 
 use std::time::Duration;
 
@@ -42,6 +42,8 @@ impl<S: Store> Table<'_, S> {
         request: &AcquireRequest,
     ) -> Result<Option<Result<AcquireReply, LockError>>, S::Error> {
         let engine = self.profile.engine;
+        let sessions = self.has_sessions();
+        let now = self.now;
         let id = request.lease_id;
         if let Some(kind) = self.dead_id(id) {
             if !request.known {
@@ -49,11 +51,21 @@ impl<S: Store> Table<'_, S> {
             }
             return Ok(Some(Err(not_applied(engine, kind))));
         }
-        if let Some(holder) = self.head.holder(id) {
+        if let Some(holder) = self.head.holder_mut(id) {
             if (holder.mode, holder.asked) != (request.mode, request.hold) {
                 return Ok(Some(Err(other_terms(engine))));
             }
-            return self.ask_again(request).map(Some);
+            // A live grant that was handed over is whole once its holder has the anchor.
+            if holder.hold == Hold::Live {
+                holder.deadline = Moment::NEVER;
+            }
+            // A contender that was queued asks about its hand-off, which began with a short lease.
+            if request.known && !sessions {
+                holder.begin_whole_lease(now);
+            }
+            let token = holder.token;
+            let left = holder.left(now);
+            return Ok(Some(Ok(AcquireReply::Granted { token, left, anchor: None })));
         }
         let entry = match self.head.queued {
             0 => None,
@@ -77,26 +89,6 @@ impl<S: Store> Table<'_, S> {
         }
         let reason = LostReason::Revoked(self.head.revoked_reason(id)?.to_owned());
         Some(ErrorKind::Lost { reason })
-    }
-
-    /// Returns the grant again. This claims a hand-off, and its lease begins now.
-    fn ask_again(
-        &mut self,
-        request: &AcquireRequest,
-    ) -> Result<Result<AcquireReply, LockError>, S::Error> {
-        let now = self.now;
-        let sessions = self.has_sessions();
-        let Some(holder) = self.head.holder_mut(request.lease_id) else {
-            return Ok(Err(not_applied(self.profile.engine, ErrorKind::Cancelled)));
-        };
-        if !holder.claimed {
-            holder.claimed = true;
-            holder.metadata = request.metadata.clone();
-            if !sessions {
-                holder.deadline = deadline_of(now, holder.hold);
-            }
-        }
-        Ok(Ok(AcquireReply::Granted { token: holder.token, left: holder.left(now), anchor: None }))
     }
 
     fn acquire_fresh(
@@ -148,7 +140,6 @@ impl<S: Store> Table<'_, S> {
             token,
             since: self.now,
             deadline: deadline_of(self.now, request.hold),
-            claimed: true,
             revoked: None,
             metadata: request.metadata.clone(),
         };
@@ -166,7 +157,7 @@ impl<S: Store> Table<'_, S> {
             client: request.client,
             mode: request.mode,
             hold: request.hold,
-            claim_window: request.claim_window,
+            hand_off_lease: request.hand_off_lease,
             queued_at: self.now,
             last_seen: self.now,
             metadata: request.metadata.clone(),

@@ -20,7 +20,7 @@ pub enum Command {
     Acquire(AcquireRequest),
     /// Renew, or send the queue heartbeat.
     Renew(RenewRequest),
-    /// End the grant, the hand-off or the queue entry of a lease id.
+    /// End the grant or the queue entry of a lease id.
     Release(ReleaseRequest),
     /// Return the state of the name.
     Inspect(LockName),

@@ -113,12 +113,8 @@ impl Store for MemoryStore<'_> {
         Ok(self.queue.retain(|entry| entry.last_seen > last_seen))
     }
 
-    fn remove_client(
-        &mut self,
-        client: ClientId,
-        last_seen: Moment,
-    ) -> Result<Remaining, Infallible> {
-        Ok(self.queue.retain(|entry| entry.client != client || entry.last_seen > last_seen))
+    fn remove_client(&mut self, client: ClientId) -> Result<Remaining, Infallible> {
+        Ok(self.queue.retain(|entry| entry.client != client))
     }
 
     fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Infallible> {

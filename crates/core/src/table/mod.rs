@@ -16,7 +16,7 @@
 //! - T2: a newcomer never passes a queue, and a shared contender never passes a waiting exclusive
 //!   one, so that no writer starves.
 //! - T3: tokens of one name are distinct, and grow in the order in which grants begin; a grant
-//!   keeps its token from its hand-off to its end.
+//!   keeps its token to its end.
 //! - T4: a lease id exists at most once: as a holder, or in the queue, or among the tombstones.
 //! - T5: a grant that has expired, or was released or revoked, is never renewed again.
 //! - T6: only the lease id itself renews or releases; any other id changes nothing.
@@ -26,8 +26,7 @@
 //!   been silent for too long.
 //! - T9: a name without holders, queue and remembered ids has an empty state.
 //!
-//! If the profile says that a store keeps sessions, or hands over directly, the table does so too:
-//! a hand-off is then a grant that need not be claimed.
+//! If the profile says that a store keeps sessions, or hands over directly, the table does so too.
 //!
 //! Read next: `settle`, then `acquire`, and `session` for stores with sessions.
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use super::state::deadline_of;
 use super::{Command, LockState, MemoryStore, Reply, Table, WakeUp};
 use crate::capabilities::Capabilities;
-use crate::contract::{AcquireReply, AcquireRequest, Ending, Purpose, ReleaseRequest};
+use crate::contract::{AcquireReply, AcquireRequest, Ending, Hint, Purpose, ReleaseRequest};
 use crate::lease_id::LeaseId;
 use crate::mode::Mode;
 use crate::moment::Moment;
@@ -31,10 +31,12 @@ pub enum Mutant {
     HandOffKeepsToken,
     /// Asking again draws a new token.
     AskingAgainDrawsToken,
-    /// A claim keeps the claim window instead of the lease.
-    ClaimKeepsWindow,
-    /// The queue heartbeat claims.
-    HeartbeatClaims,
+    /// Asking again extends a grant that was never queued for.
+    AskingAgainExtends,
+    /// The queue heartbeat extends a grant.
+    HeartbeatExtends,
+    /// The store frees a name before the lease of a hand-off is over.
+    HandOffEndsEarly,
     /// Giving up for good leaves no tombstone.
     NoTombstone,
     /// A revoked grant is renewed.
@@ -62,15 +64,16 @@ struct Run<'a> {
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Mutant; 15] = [
+    pub const ALL: [Mutant; 16] = [
         Mutant::NewcomerPassesQueue,
         Mutant::ReaderPassesWriter,
         Mutant::ReleaseWithoutCompare,
         Mutant::RenewalResurrects,
         Mutant::HandOffKeepsToken,
         Mutant::AskingAgainDrawsToken,
-        Mutant::ClaimKeepsWindow,
-        Mutant::HeartbeatClaims,
+        Mutant::AskingAgainExtends,
+        Mutant::HeartbeatExtends,
+        Mutant::HandOffEndsEarly,
         Mutant::NoTombstone,
         Mutant::RevokedRenews,
         Mutant::SilentStay,
@@ -97,20 +100,30 @@ impl Mutant {
         if self == Mutant::SilentStay {
             run.state.queue.entries.values_mut().for_each(|entry| entry.last_seen = now);
         }
-        let held = run.held();
         run.settle();
-        if self == Mutant::HandOffKeepsToken {
-            run.lower_new_tokens(&held);
-        }
-        let held = run.held();
+        self.change_hand_offs(&mut run, 0);
+        let settled = run.wake_ups.len();
         let reply = self.carry_out(&mut run, command);
-        if self == Mutant::HandOffKeepsToken {
-            run.lower_new_tokens(&held);
-        }
+        self.change_hand_offs(&mut run, settled);
         if self == Mutant::SilentStay {
             run.restore_last_seen(&last_seen, command);
         }
         (reply, run.wake_ups)
+    }
+
+    /// Changes the hand-offs of which the wake-ups from this one on notify.
+    fn change_hand_offs(self, run: &mut Run<'_>, from: usize) {
+        for wake_up in &mut run.wake_ups[from..] {
+            let Hint::Granted { token } = &mut wake_up.hint else { continue };
+            let Some(holder) = run.state.head.holder_mut(wake_up.lease_id) else { continue };
+            if self == Mutant::HandOffKeepsToken {
+                *token = FencingToken::new(token.get() - 1).unwrap_or(*token);
+                holder.token = *token;
+            }
+            if self == Mutant::HandOffEndsEarly {
+                holder.deadline = run.now.after(run.now.until(holder.deadline) / 2);
+            }
+        }
     }
 
     /// Carries out a command on a settled state.
@@ -125,18 +138,15 @@ impl Mutant {
             (Mutant::FreezeWaits, Command::Acquire(request)) => run.pass_freeze(request),
             (Mutant::OnePermitTooMany, Command::Acquire(request)) => run.hide_permit(request),
             (Mutant::AskingAgainDrawsToken, Command::Acquire(request)) => run.redraw(request),
-            (Mutant::ClaimKeepsWindow, Command::Acquire(request)) => run.keep_window(request),
+            (Mutant::AskingAgainExtends, Command::Acquire(request)) if !request.known => {
+                run.extend(request.lease_id);
+                run.apply(command)
+            }
             (Mutant::UnknownQueuesAnew, Command::Acquire(request)) => {
                 run.apply(&Command::Acquire(AcquireRequest { known: false, ..request.clone() }))
             }
-            (Mutant::HeartbeatClaims, Command::Renew(request)) => {
-                let now = run.now;
-                if let Some(holder) = run.state.head.holder_mut(request.lease_id)
-                    && !holder.claimed
-                {
-                    holder.claimed = true;
-                    holder.deadline = deadline_of(now, holder.hold);
-                }
+            (Mutant::HeartbeatExtends, Command::Renew(request)) => {
+                run.extend(request.lease_id);
                 run.apply(command)
             }
             (Mutant::RevokedRenews, Command::Renew(request)) => {
@@ -174,10 +184,6 @@ impl Run<'_> {
         self.wake_ups.extend(table.into_wake_ups());
     }
 
-    fn held(&self) -> Vec<LeaseId> {
-        self.state.head.holders.iter().map(|holder| holder.lease_id).collect()
-    }
-
     fn last_seen(&self) -> Vec<(LeaseId, Moment)> {
         let entries = self.state.queue.entries();
         entries.map(|entry| (entry.lease_id, entry.last_seen)).collect()
@@ -209,18 +215,16 @@ impl Run<'_> {
         let keeps = matches!(request.purpose, Purpose::Keep(_));
         if let Some(holder) = self.state.head.holder_mut(request.lease_id)
             && keeps
-            && holder.claimed
         {
             holder.deadline = holder.deadline.max(now.after(Duration::from_nanos(1)));
         }
     }
 
-    /// Gives each hand-off to a contender that did not hold before the token before its own.
-    fn lower_new_tokens(&mut self, held: &[LeaseId]) {
-        for holder in &mut self.state.head.holders {
-            if !holder.claimed && !held.contains(&holder.lease_id) {
-                holder.token = FencingToken::new(holder.token.get() - 1).unwrap_or(holder.token);
-            }
+    /// Gives a grant its whole lease from now.
+    fn extend(&mut self, lease_id: LeaseId) {
+        let now = self.now;
+        if let Some(holder) = self.state.head.holder_mut(lease_id) {
+            holder.deadline = deadline_of(now, holder.hold);
         }
     }
 
@@ -301,20 +305,6 @@ impl Run<'_> {
             *self.counter += 1;
             *token = FencingToken::new(*self.counter).unwrap_or(*token);
             holder.token = *token;
-        }
-        reply
-    }
-
-    fn keep_window(&mut self, request: &AcquireRequest) -> Reply {
-        let holder = self.state.head.holder(request.lease_id);
-        let window = holder.filter(|holder| !holder.claimed).map(|holder| holder.deadline);
-        let mut reply = self.apply(&Command::Acquire(request.clone()));
-        if let Some(deadline) = window
-            && let Reply::Acquire(Ok(AcquireReply::Granted { left, .. })) = &mut reply
-            && let Some(holder) = self.state.head.holder_mut(request.lease_id)
-        {
-            holder.deadline = deadline;
-            *left = holder.left(self.now);
         }
         reply
     }

@@ -5,7 +5,6 @@ use std::time::Duration;
 use super::state::{Freeze, Remembered, memory_of};
 use super::store::Store;
 use super::{Outcome, Table};
-use crate::capabilities::HandOff;
 use crate::contract::Hint;
 use crate::lease_id::ShortLeaseId;
 use crate::operation::{Operation, OperationReply, removal_reason};
@@ -42,7 +41,6 @@ impl<S: Store> Table<'_, S> {
     ) -> Result<OperationReply, S::Error> {
         self.settle()?;
         let now = self.now;
-        let direct = self.profile.hand_off == HandOff::Direct;
         let Some(holder) = self.head.holders.iter_mut().find(|holder| holder.token == token) else {
             return Ok(OperationReply::NothingThere);
         };
@@ -50,8 +48,6 @@ impl<S: Store> Table<'_, S> {
         let client = holder.client;
         let lease_id = holder.lease_id;
         let left = holder.left(now);
-        // No client relies on a hand-off that is not claimed: it can be revoked at once.
-        let at_once = at_once || (!holder.claimed && !direct);
         self.wake(client, lease_id, Hint::CheckLease);
         if !at_once {
             return Ok(OperationReply::Notified { left });

@@ -1,4 +1,4 @@
-//! Release of a grant, a hand-off or a queue entry. It hands the name over in the same step.
+//! Release of a grant or a queue entry. It hands the name over in the same step.
 
 use super::Table;
 use super::state::{Remembered, memory_of};

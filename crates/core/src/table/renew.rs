@@ -4,7 +4,6 @@ use super::acquire::may_become;
 use super::state::deadline_of;
 use super::store::Store;
 use super::{Outcome, Table};
-use crate::capabilities::HandOff;
 use crate::contract::{Purpose, RenewReply, RenewRequest};
 use crate::error::LockError;
 use crate::lease::Hold;
@@ -51,16 +50,12 @@ impl<S: Store> Table<'_, S> {
         let now = self.now;
         let engine = self.profile.engine;
         let sessions = self.has_sessions();
-        let direct = self.profile.hand_off == HandOff::Direct;
         let Some(holder) = self.head.holder_mut(request.lease_id) else {
             return Ok(RenewReply::Unknown);
         };
         let Purpose::Keep(hold) = request.purpose else {
-            return Ok(RenewReply::Handed { claim_within: holder.left(now) });
+            return Ok(RenewReply::Held { left: holder.left(now) });
         };
-        if !holder.claimed && !direct {
-            return Ok(RenewReply::Handed { claim_within: holder.left(now) });
-        }
         if let Some(reason) = &holder.revoked {
             return Ok(RenewReply::Revoked { reason: reason.clone(), left: holder.left(now) });
         }

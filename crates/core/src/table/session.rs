@@ -12,9 +12,9 @@
 use std::time::Duration;
 
 use super::Table;
-use super::state::{Entry, Holder};
+use super::state::Entry;
 use super::store::Store;
-use crate::capabilities::{Expiry, HandOff};
+use crate::capabilities::Expiry;
 use crate::contract::{AcquireRequest, RenewRequest};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
@@ -36,11 +36,6 @@ enum Owner {
 impl<S: Store> Table<'_, S> {
     pub(super) fn has_sessions(&self) -> bool {
         self.profile.expiry == Expiry::Session
-    }
-
-    /// Returns whether a hand-off must still be claimed.
-    pub(super) fn awaits_claim(&self, holder: &Holder) -> bool {
-        !holder.claimed && self.profile.hand_off != HandOff::Direct
     }
 
     /// Renews the session of a fresh request.

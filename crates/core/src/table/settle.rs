@@ -1,17 +1,17 @@
 //! Settling: what every command does first.
 //!
-//! It removes expired leases, hand-offs that were not claimed in time, silent contenders, and
-//! tombstones that are no longer needed. Then it hands a free name to the head of the queue, and
-//! notifies that contender. The hand-off fixes the token; the lease begins with the claim.
+//! It removes expired leases, silent contenders, and tombstones that are no longer needed. Then it
+//! hands a free name to the head of the queue: a grant with a short first lease, of which the
+//! contender is notified.
 
 use super::Table;
-use super::state::{Entry, Holder, Remembered, deadline_of, memory_of};
+use super::state::{Entry, Holder, Remembered, memory_of};
 use super::store::{Remaining, Store};
 use crate::capabilities::HandOff;
 use crate::contract::{HAND_OVER_BATCH, Hint, QUEUE_SILENCE};
 use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
-use crate::moment::Moment;
+use crate::token::FencingToken;
 
 impl<S: Store> Table<'_, S> {
     /// Brings the name up to date. Every other command does this first.
@@ -24,23 +24,23 @@ impl<S: Store> Table<'_, S> {
             self.head.tombstones.retain(|mark| mark.until > now);
             self.head.revoked.retain(|mark| mark.until > now);
             self.head.freeze.take_if(|freeze| freeze.until <= now);
-            self.expire_holders()?;
+            self.expire_holders();
             self.drop_silent()?;
         }
         self.hand_over()
     }
 
-    /// Ends the leased grants, the hand-offs and the queue entries of a client that is known to be
-    /// dead. Detached and live grants stay.
+    /// Ends the leased grants and the queue entries of a client that is known to be dead. Detached
+    /// and live grants stay.
     ///
     /// # Errors
     /// The store's own failure.
     pub fn end_client(&mut self, client: ClientId) -> Result<(), S::Error> {
-        self.head.holders.retain(|holder| {
-            holder.client != client || (holder.claimed && !matches!(holder.hold, Hold::Leased(_)))
-        });
+        self.head
+            .holders
+            .retain(|holder| holder.client != client || !matches!(holder.hold, Hold::Leased(_)));
         if self.head.queued > 0 {
-            let remaining = self.store.remove_client(client, Moment::NEVER)?;
+            let remaining = self.store.remove_client(client)?;
             self.note(remaining);
         }
         self.settle()
@@ -57,7 +57,7 @@ impl<S: Store> Table<'_, S> {
         self.settle()
     }
 
-    fn expire_holders(&mut self) -> Result<(), S::Error> {
+    fn expire_holders(&mut self) {
         let now = self.now;
         let (over, stand) = std::mem::take(&mut self.head.holders)
             .into_iter()
@@ -65,14 +65,7 @@ impl<S: Store> Table<'_, S> {
         self.head.holders = stand;
         for holder in over {
             self.remember_revoked(&holder);
-            if self.awaits_claim(&holder) && self.head.queued > 0 {
-                // The client was notified and did not claim. Each of its other entries without a
-                // heartbeat since would cost the others a claim window.
-                let remaining = self.store.remove_client(holder.client, holder.since)?;
-                self.note(remaining);
-            }
         }
-        Ok(())
     }
 
     /// Remembers the id of a revoked grant that has ended, so that its holder learns the reason.
@@ -108,10 +101,7 @@ impl<S: Store> Table<'_, S> {
     /// Gives a free name to the freeze, or to the first contenders in the queue that fit together.
     pub(super) fn hand_over(&mut self) -> Result<(), S::Error> {
         let frozen = self.head.freeze.is_some();
-        let batch = match self.profile.hand_off {
-            HandOff::Direct => usize::MAX,
-            HandOff::Claim | HandOff::None => HAND_OVER_BATCH,
-        };
+        let batch = if self.has_sessions() { usize::MAX } else { HAND_OVER_BATCH };
         while !frozen && self.head.queued > 0 && self.handed < batch {
             let Some(entry) = self.store.first()? else { break };
             if !self.head.admits(entry.mode) {
@@ -134,6 +124,15 @@ impl<S: Store> Table<'_, S> {
         Ok(())
     }
 
+    /// Returns how a contender is notified that the name is its own. For a live grant it must ask,
+    /// since the reply has the anchor.
+    pub(super) fn grant_hint(&self, hold: Hold, token: FencingToken) -> Hint {
+        if hold == Hold::Live || self.profile.hand_off == HandOff::Direct {
+            return Hint::LookAgain;
+        }
+        Hint::Granted { token }
+    }
+
     pub(super) fn take_from_queue(&mut self, place: u64) -> Result<(), S::Error> {
         self.store.remove(place)?;
         self.head.queued -= 1;
@@ -142,22 +141,22 @@ impl<S: Store> Table<'_, S> {
 
     fn hand_to(&mut self, entry: Entry) -> Result<(), S::Error> {
         let token = self.store.next_token()?;
-        let deadline = match (self.profile.hand_off, self.has_sessions()) {
-            (HandOff::Direct, true) => self.end_of(&entry),
-            (HandOff::Direct, false) => deadline_of(self.now, entry.hold),
-            _ => self.now.after(entry.claim_window),
-        };
-        self.wake(entry.client, entry.lease_id, Hint::LookAgain);
+        let mut hold = entry.hold;
+        let mut deadline = self.end_of(&entry);
+        if !self.has_sessions() {
+            hold = hold.lasting(entry.hand_off_lease);
+            deadline = self.now.after(entry.hand_off_lease);
+        }
+        self.wake(entry.client, entry.lease_id, self.grant_hint(hold, token));
         self.head.holders.push(Holder {
             lease_id: entry.lease_id,
             client: entry.client,
             mode: entry.mode,
             asked: entry.hold,
-            hold: entry.hold,
+            hold,
             token,
             since: self.now,
             deadline,
-            claimed: false,
             revoked: None,
             metadata: entry.metadata,
         });

@@ -32,7 +32,7 @@ pub struct Head {
     pub(super) oldest_seen: Moment,
 }
 
-/// A grant, or a hand-off that is not claimed yet.
+/// A grant.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Holder {
     pub(super) lease_id: LeaseId,
@@ -40,14 +40,13 @@ pub struct Holder {
     pub(super) mode: Mode,
     /// The hold of the first request: a repeated request must name the same.
     pub(super) asked: Hold,
-    /// The hold that the last renewal gave.
+    /// The hold that the hand-off or the last renewal gave.
     pub(super) hold: Hold,
     pub(super) token: FencingToken,
-    /// When the grant or the hand-off was made.
+    /// When the grant was made.
     pub(super) since: Moment,
-    /// When it ends: with the lease, or with the claim window while it is not claimed.
+    /// When it ends without a renewal.
     pub(super) deadline: Moment,
-    pub(super) claimed: bool,
     pub(super) revoked: Option<String>,
     pub(super) metadata: Metadata,
 }
@@ -65,8 +64,8 @@ pub struct Entry {
     pub mode: Mode,
     /// How the grant is to be kept.
     pub hold: Hold,
-    /// How long a hand-off waits for its claim.
-    pub claim_window: Duration,
+    /// The lease with which a hand-off to it begins.
+    pub hand_off_lease: Duration,
     /// When it was queued.
     pub queued_at: Moment,
     /// When its client last sent a request or a heartbeat for it.
@@ -117,7 +116,7 @@ impl Head {
             Hold::Leased(_) => holder.client.is_remote(),
             Hold::Live => false,
         };
-        self.holders.retain(|holder| holder.claimed && outlives(holder));
+        self.holders.retain(|holder| outlives(holder));
         for holder in &mut self.holders {
             holder.since = now;
             holder.deadline = deadline_of(now, holder.hold);
@@ -249,6 +248,17 @@ pub(super) fn memory_of(hold: Hold) -> Duration {
 }
 
 impl Holder {
+    /// Lets the lease of a hand-off last as long as was asked, from now. A lease that lasts longer
+    /// stays as it is, and so does a revoked one.
+    pub(super) fn begin_whole_lease(&mut self, now: Moment) {
+        let Some(duration) = self.asked.duration() else { return };
+        let end = now.after(duration);
+        if self.revoked.is_none() && end > self.deadline {
+            self.hold = self.hold.lasting(duration);
+            self.deadline = end;
+        }
+    }
+
     /// Returns the lease id of the grant.
     pub fn lease_id(&self) -> LeaseId {
         self.lease_id
@@ -274,14 +284,14 @@ impl Holder {
         self.mode
     }
 
-    /// Returns whether the hand-off was claimed, or the grant was direct.
-    pub fn is_claimed(&self) -> bool {
-        self.claimed
+    /// Returns whether time ends it: that of a live grant only until its holder has asked for it.
+    pub fn is_timed(&self) -> bool {
+        self.deadline != Moment::NEVER
     }
 
     /// Returns how much is left at `now`; `None` if time does not end it.
     pub(super) fn left(&self, now: Moment) -> Option<Duration> {
-        (self.deadline != Moment::NEVER).then(|| now.until(self.deadline))
+        self.is_timed().then(|| now.until(self.deadline))
     }
 }
 

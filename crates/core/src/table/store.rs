@@ -62,15 +62,11 @@ pub trait Store {
     /// The store's own failure.
     fn remove_silent(&mut self, last_seen: Moment) -> Result<Remaining, Self::Error>;
 
-    /// Removes the entries of a client that were last seen at `last_seen` or before.
+    /// Removes the entries of a client.
     ///
     /// # Errors
     /// The store's own failure.
-    fn remove_client(
-        &mut self,
-        client: ClientId,
-        last_seen: Moment,
-    ) -> Result<Remaining, Self::Error>;
+    fn remove_client(&mut self, client: ClientId) -> Result<Remaining, Self::Error>;
 
     /// Returns the first `limit` entries.
     ///

@@ -39,7 +39,7 @@ impl<S: Store> Table<'_, S> {
     }
 
     /// Returns the hint with which a watch of this lease id must begin (rule G4 of
-    /// [`crate::engine`]): for a hand-off, a revoke, or an unknown id.
+    /// [`crate::engine`]): for a grant, a revoke, or an unknown id.
     ///
     /// # Errors
     /// The store's own failure.
@@ -47,18 +47,16 @@ impl<S: Store> Table<'_, S> {
         self.settle()?;
         Ok(match self.head.holder(lease_id) {
             Some(Holder { revoked: Some(_), .. }) => Some(Hint::CheckLease),
-            Some(Holder { claimed: false, .. }) => Some(Hint::LookAgain),
-            Some(_) => None,
+            Some(holder) => Some(self.grant_hint(holder.hold, holder.token)),
             None if self.head.queued > 0 && self.store.find(lease_id)?.is_some() => None,
             None => Some(Hint::CheckLease),
         })
     }
 
     fn view(&self, holder: &Holder) -> HolderView {
-        let state = match (&holder.revoked, self.awaits_claim(holder)) {
-            (Some(reason), _) => GrantState::Revoked(reason.clone()),
-            (None, false) => GrantState::Held,
-            (None, true) => GrantState::Handed,
+        let state = match &holder.revoked {
+            Some(reason) => GrantState::Revoked(reason.clone()),
+            None => GrantState::Held,
         };
         HolderView {
             summary: self.summary(holder),

@@ -112,7 +112,6 @@ fn holders(lock: &Snapshot, row: Option<&Row>) -> Markup {
                 dd {
                     @match &holder.state {
                         GrantState::Held => "held",
-                        GrantState::Handed => "handed over, not claimed yet",
                         GrantState::Revoked(reason) => {
                             span.bad { "revoked: " (Text(reason)) }
                         }

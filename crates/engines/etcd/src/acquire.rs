@@ -72,7 +72,7 @@ impl Store {
             held => held,
         };
         if let (Some(held), Mode::Exclusive, true) = (&known, request.mode, request.known)
-            && let Some(reply) = self.claim(request, held).await?
+            && let Some(reply) = self.read_turn(request, held).await?
         {
             return Ok(reply);
         }
@@ -84,18 +84,18 @@ impl Store {
         self.ask_fresh(request).await
     }
 
-    /// The usual claim, which reads one key: the first key of the queue is this contender's.
+    /// The usual request of a waiter, which reads one key: the first key of the queue is its own.
     /// `None`: it is not, or this request differs from the one before.
     ///
-    /// The first claim of a waiter is a serializable read: the member answers from what it has
-    /// applied, without a round of the cluster. At each revision at which the own key is the first,
+    /// The first read of a waiter is serializable: the member answers from what it has applied,
+    /// without a round of the cluster. At each revision at which the own key is the first,
     /// it holds the name, and it stays the holder for as long as it exists, because new keys are
     /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
     /// holder. So the lease must be known to last, which the leader has confirmed before, and no
     /// other process may have the lease id: that one could have released it. And the key must be
     /// the one that was made for this request, which its create revision shows: a member that lags
     /// may show the same key from when another request had it.
-    async fn claim(
+    async fn read_turn(
         &self,
         request: &AcquireRequest,
         held: &Held,
@@ -126,7 +126,7 @@ impl Store {
     }
 
     /// Answers for a lease id that was asked for before. `None`: the store does not know it, and
-    /// the request does not claim that it does.
+    /// the request does not say that it does.
     async fn ask_again(
         &self,
         request: &AcquireRequest,

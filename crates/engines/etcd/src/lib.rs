@@ -5,10 +5,10 @@
 //! Go's `concurrency.Mutex` and `etcdctl lock` share names with it.
 //!
 //! # Guarantees
-//! It keeps the promises of the lock table. Leases expire with their session, and a hand-off needs
-//! no claim. If the leader's process is paused for longer than a lease and resumes, it may revoke
-//! leases that the new leader renews (`docs/guarantees/etcd.md`): pass the fencing token to the
-//! resource that must not be written twice. A restore from an old snapshot may repeat tokens,
+//! It keeps the promises of the lock table. Leases expire with their session, and a hand-off is
+//! a whole lease. If the leader's process is paused for longer than a lease and resumes, it may
+//! revoke leases that the new leader renews (`docs/guarantees/etcd.md`): pass the fencing token to
+//! the resource that must not be written twice. A restore from an old snapshot may repeat tokens,
 //! unless it raises the revision.
 //!
 //! # Read next

@@ -169,9 +169,9 @@ impl Store {
                 Some((_, None)) => {}
             }
         }
-        // 6. It holds: a waiter claims, a holder's grant is kept.
+        // 6. It holds: a waiter asks for its grant, a holder's grant is kept.
         match request.purpose {
-            Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
+            Purpose::Wait => Ok(RenewReply::Held { left: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(request, hold, &held, &kv, since).await,
         }
     }

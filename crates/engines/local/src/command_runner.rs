@@ -170,7 +170,7 @@ impl CommandRunner {
             if self.wake_socket.send(client, &hints) == Sent::Sent {
                 continue;
             }
-            let handed = list.into_iter().filter(|(_, w)| w.hint == Hint::LookAgain);
+            let handed = list.into_iter().filter(|(_, wake_up)| wake_up.hint != Hint::CheckLease);
             not_notified.extend(handed.map(|(name, _)| name));
         }
         not_notified.sort_unstable();
@@ -179,7 +179,7 @@ impl CommandRunner {
     }
 }
 
-/// The claim window ends the hand-off to the dead waiter instead.
+/// The lease of the hand-off ends at the dead waiter instead.
 fn log_not_skipped(fault: Fault) {
     tracing::debug!(error = %fault.into_error(), "a dead waiter was not skipped");
 }

@@ -9,7 +9,7 @@
 //!     -> granted, queued, busy, cancelled, revoked
 //!   a live grant: make the file whose lock keeps it
 //! a release hands the name to the first waiter and wakes its process by a datagram; the waiter
-//! claims by the same command
+//! holds the name from then on
 //! a wait ends with its limit, with the caller, or with its process
 //! ```
 

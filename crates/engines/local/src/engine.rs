@@ -383,7 +383,7 @@ mod tests {
             hold: Hold::Leased(holdline_core::lease::DEFAULT_LEASE),
             queue: false,
             known: false,
-            claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,
+            hand_off_lease: holdline_core::contract::MIN_HAND_OFF_LEASE,
             metadata: Metadata::default(),
         };
         match engine.try_acquire(&request) {

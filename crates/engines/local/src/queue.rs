@@ -228,8 +228,8 @@ impl Store for Queue<'_> {
         self.remove_where(|_, last| last <= last_seen)
     }
 
-    fn remove_client(&mut self, client: ClientId, last_seen: Moment) -> Result<Remaining, Fault> {
-        self.remove_where(|whose, last| whose == client && last <= last_seen)
+    fn remove_client(&mut self, client: ClientId) -> Result<Remaining, Fault> {
+        self.remove_where(|whose, _| whose == client)
     }
 
     fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Fault> {
@@ -325,7 +325,7 @@ mod tests {
             client: ClientId::from_u64(client),
             mode: Mode::Exclusive,
             hold: Hold::Live,
-            claim_window: Duration::from_secs(1),
+            hand_off_lease: Duration::from_secs(1),
             queued_at: Moment::from_nanos(last_seen),
             last_seen: Moment::from_nanos(last_seen),
             metadata: Metadata::default(),
@@ -382,11 +382,7 @@ mod tests {
                 7 => is(ours.first(), oracle.first()),
                 8 if step % 50 == 0 => {
                     let client = ClientId::from_u64(random(20));
-                    let last_seen = Moment::from_nanos(step);
-                    is(
-                        ours.remove_client(client, last_seen),
-                        oracle.remove_client(client, last_seen),
-                    );
+                    is(ours.remove_client(client), oracle.remove_client(client));
                 }
                 _ if some > 0 => is(ours.remove(some), oracle.remove(some)),
                 _ => is(ours.next_token(), oracle.next_token()),

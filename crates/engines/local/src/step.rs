@@ -267,9 +267,9 @@ impl<'a> Step<'a> {
         for holder in holders.iter().cycle().skip(from).take(holders.len().min(PROBES)) {
             let client = holder.client();
             let lease_id = holder.lease_id();
-            match (holder.hold(), holder.is_claimed()) {
-                (Hold::Detached(_), true) => {}
-                (Hold::Live, true) => {
+            match holder.hold() {
+                Hold::Detached(_) => {}
+                Hold::Live if !holder.is_timed() => {
                     let token = holder.token();
                     if !self.clients.has_anchor(lease_id) && self.probes.is_grant_dead(token)? {
                         dead.grants.push((lease_id, token));

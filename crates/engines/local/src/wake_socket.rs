@@ -18,16 +18,19 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use holdline_core::hints::Watches;
 use holdline_core::table::WakeUp;
-use holdline_core::{ClientId, Hint, LeaseId};
+use holdline_core::{ClientId, FencingToken, Hint, LeaseId};
 use parking_lot::Mutex;
 
 use crate::keys::{Files, client_name};
 
-const RECORD: usize = 17;
+const RECORD: usize = 25;
 /// The most hints in one datagram.
 const MAX_RECORDS: usize = 128;
 const LOOK_AGAIN: u8 = 1;
 const CHECK_LEASE: u8 = 2;
+const GRANTED: u8 = 3;
+/// Where the lease id ends and the token begins.
+const ID_END: usize = 17;
 
 /// The process's socket, and the directory of the other sockets.
 #[derive(Debug)]
@@ -198,17 +201,27 @@ fn record(wake_up: &WakeUp) -> [u8; RECORD] {
     record[0] = match wake_up.hint {
         Hint::LookAgain => LOOK_AGAIN,
         Hint::CheckLease => CHECK_LEASE,
+        Hint::Granted { token } => {
+            record[ID_END..].copy_from_slice(&token.get().to_be_bytes());
+            GRANTED
+        }
     };
-    record[1..].copy_from_slice(wake_up.lease_id.as_bytes());
+    record[1..ID_END].copy_from_slice(wake_up.lease_id.as_bytes());
     record
 }
 
 /// Parses one hint; invalid data is ignored, since any user with access could send it.
 fn parse(record: &[u8]) -> Option<(LeaseId, Hint)> {
-    let (kind, lease_id) = record.split_first()?;
+    let record: &[u8; RECORD] = record.try_into().ok()?;
+    let (kind_and_id, token) = record.split_at(ID_END);
+    let (kind, lease_id) = kind_and_id.split_first()?;
     let hint = match *kind {
         LOOK_AGAIN => Hint::LookAgain,
         CHECK_LEASE => Hint::CheckLease,
+        GRANTED => {
+            let token = u64::from_be_bytes(token.try_into().ok()?);
+            Hint::Granted { token: FencingToken::new(token).ok()? }
+        }
         _ => return None,
     };
     Some((LeaseId::from_bytes(lease_id.try_into().ok()?), hint))
@@ -292,12 +305,13 @@ mod tests {
 
     #[test]
     fn invalid_hints_are_ignored() {
-        for bad in [&b""[..], &[1; 16], &[1; 18], &[0; 17], &[3; 17]] {
+        for bad in [&b""[..], &[1; 24], &[1; 26], &[0; 25], &[3; 25], &[4; 25]] {
             assert_eq!(parse(bad), None);
         }
-        assert_eq!(
-            parse(&record(&wake_up(1, 4))),
-            Some((LeaseId::from_bytes([4; 16]), Hint::LookAgain))
-        );
+        for hint in [Hint::LookAgain, Hint::CheckLease, Hint::Granted { token: FencingToken::MAX }]
+        {
+            let record = record(&WakeUp { hint, ..wake_up(1, 4) });
+            assert_eq!(parse(&record), Some((LeaseId::from_bytes([4; 16]), hint)));
+        }
     }
 }

@@ -3,7 +3,7 @@
 //! ```text
 //! acquire: under the mutex of the name's shard, the rules of holdline_core::table
 //!   -> granted, queued, busy, cancelled, revoked
-//! a release hands the name to the first waiter and wakes it, which claims by the same call
+//! a release hands the name to the first waiter; the hint that wakes it is the grant
 //! ```
 
 use std::collections::hash_map::Entry;
@@ -321,7 +321,7 @@ mod tests {
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    use holdline_core::contract::MIN_CLAIM_WINDOW;
+    use holdline_core::contract::MIN_HAND_OFF_LEASE;
     use holdline_core::{ClientId, Ending, Hint, Hold, Metadata, Mode};
 
     use super::*;
@@ -358,7 +358,7 @@ mod tests {
             hold: HOLD,
             queue: true,
             known: false,
-            claim_window: MIN_CLAIM_WINDOW,
+            hand_off_lease: MIN_HAND_OFF_LEASE,
             metadata: Metadata::default(),
         }
     }
@@ -390,10 +390,15 @@ mod tests {
         let mut early = engine.watch(&name, LeaseId::from_bytes([2; 16]));
         assert_eq!(poll(&mut early), Poll::Pending);
         now(engine.release(&release("a", 1, false))).expect("released");
-        assert_eq!(poll(&mut early), Poll::Ready(Some(Hint::LookAgain)));
+        let AcquireReply::Granted { token, .. } =
+            now(engine.try_acquire(&request("a", 2))).expect("handed over")
+        else {
+            panic!("it was handed the name")
+        };
+        assert_eq!(poll(&mut early), Poll::Ready(Some(Hint::Granted { token })));
         assert_eq!(poll(&mut early), Poll::Pending);
         let mut late = engine.watch(&name, LeaseId::from_bytes([2; 16]));
-        assert_eq!(poll(&mut late), Poll::Ready(Some(Hint::LookAgain)));
+        assert_eq!(poll(&mut late), Poll::Ready(Some(Hint::Granted { token })));
         drop((early, late));
         assert!(engine.watches.is_empty());
     }
@@ -410,7 +415,7 @@ mod tests {
                 panic!("the name is free")
             };
             let mut calm = engine.watch(&name, LeaseId::from_bytes([id; 16]));
-            assert_eq!(poll(&mut calm), Poll::Pending);
+            assert_eq!(poll(&mut calm), Poll::Ready(Some(Hint::Granted { token })));
             drop(calm);
             let reason = String::new();
             let revoke = Operation::Revoke { name: name.clone(), token, reason, now: forced };

@@ -65,16 +65,14 @@ create procedure @p@expire_@r@(in n varbinary(512), in t bigint)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare id binary(16);
-    declare client_id, inbox_id binary(8);
-    declare row_at, claim_state int;
-    declare began, ended, duration, first_queued, end_place bigint;
+    declare inbox_id binary(8);
+    declare row_at int;
+    declare ended, duration bigint;
     declare reason_text varbinary(512);
-    select h.first_place, h.next_place into first_queued, end_place from @p@heads h where h.name = n;
     each_one: loop
         set row_at = null;
-        select h.slot, h.lease_id, h.client, h.inbox, h.claimed, h.since, h.deadline, h.lease,
-            h.revoked
-        into row_at, id, client_id, inbox_id, claim_state, began, ended, duration, reason_text
+        select h.slot, h.lease_id, h.inbox, h.deadline, h.lease, h.revoked
+        into row_at, id, inbox_id, ended, duration, reason_text
         from @p@holders h where h.name = n and h.lease_id is not null and h.deadline <= t
         order by h.token limit 1;
         if row_at is null then
@@ -82,17 +80,6 @@ begin
         end if;
         if reason_text is not null and ended + greatest(duration, @min_tombstone@) > t then
             call @p@add_mark_@r@(n, 'r', id, ended + greatest(duration, @min_tombstone@), reason_text, inbox_id);
-        end if;
-        if claim_state = 0 then
-            -- The holder was woken and did not claim, so its process is probably dead. Delete its other
-            -- entries that sent no heartbeat since the hand-off: each would delay the queue by a claim
-            -- window.
-            delete from @p@waiters
-            where name = n and place >= first_queued and place < end_place
-                and client = client_id and heard <= began;
-            if row_count() > 0 then
-                call @p@recount_@r@(n);
-            end if;
         end if;
         call @p@clear_holder_@r@(n, row_at);
     end loop;
@@ -108,7 +95,7 @@ $$
 create procedure @p@grant_@r@(
     in n varbinary(512), in alone boolean, in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in last_token bigint, in t bigint, in ending bigint, in claim_state tinyint, in holder_metadata varbinary(1024)
+    in last_token bigint, in t bigint, in ending bigint, in news_state tinyint, in holder_metadata varbinary(1024)
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 begin
     declare row_at int default 0;
@@ -121,11 +108,11 @@ begin
     end if;
     insert into @p@holders values (
         n, row_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, lease_kind, duration, last_token,
-        t, ending, claim_state, null, holder_metadata
+        t, ending, news_state, null, holder_metadata
     ) on duplicate key update
         lease_id = id, client = client_id, inbox = inbox_id, mode = lock_mode, permits = permit_count,
         total = permits_total, asked_kind = lease_kind, asked = duration, kind = lease_kind, lease = duration,
-        token = last_token, since = t, deadline = ending, claimed = claim_state, revoked = null,
+        token = last_token, since = t, deadline = ending, news = news_state, revoked = null,
         metadata = holder_metadata;
 end
 $$
@@ -153,7 +140,7 @@ begin
     declare client_id, inbox_id binary(8);
     declare lock_mode, lease_kind binary(1);
     declare permit_count, permits_total, holding, waiting, total_in_use int;
-    declare first_queued, found_at, duration, window_length, last_token, frozen_until, ending, frozen_token bigint;
+    declare first_queued, found_at, duration, first_lease, last_token, frozen_until, ending, frozen_token bigint;
     declare holder_metadata varbinary(1024);
     declare fits boolean;
     select h.held, h.queued, h.first_place, h.freeze_until, h.freeze_token, h.permits_of, h.ends,
@@ -163,8 +150,8 @@ begin
     giving: while frozen_until is null and waiting > 0 and handed < 64 do
         set found_at = null;
         select w.place, w.lease_id, w.client, w.inbox, w.mode, w.permits, w.total, w.kind, w.lease,
-            w.claim_window, w.metadata
-        into found_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, window_length, holder_metadata
+            w.hand_off_lease, w.metadata
+        into found_at, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, first_lease, holder_metadata
         from @p@waiters w where w.name = n and w.place >= first_queued order by w.place limit 1;
         if found_at is null then
             leave giving;
@@ -183,8 +170,8 @@ begin
         set last_token = last_token + 1;
         delete from @p@waiters where name = n and place = found_at;
         call @p@grant_@r@(n, holding = 0, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration,
-            last_token, t, t + window_length, 0, holder_metadata);
-        set ending = if(holding = 0, t + window_length, least(ending, t + window_length));
+            last_token, t, t + first_lease, 1, holder_metadata);
+        set ending = if(holding = 0, t + first_lease, least(ending, t + first_lease));
         set holding = holding + 1;
         set waiting = waiting - 1;
         set first_queued = found_at + 1;
@@ -220,7 +207,7 @@ begin
     into id, client_id, inbox_id, lease_kind, duration, last_token, began, ending, holder_metadata
     from @p@heads h where h.name = n;
     call @p@grant_@r@(n, true, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration, last_token,
-        began, ending, 1, holder_metadata);
+        began, ending, 0, holder_metadata);
     update @p@heads set lease_id = null where name = n;
 end
 $$

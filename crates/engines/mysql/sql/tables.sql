@@ -67,13 +67,13 @@ create table if not exists @p@holders (
     token bigint not null,
     since bigint not null,
     deadline bigint not null,
-    -- 0: handed over; 1: claimed; 2: claimed, and revoked since. The process of the holder is woken
-    -- for 0 and 2, and finds these rows by the index `by_news`.
-    claimed tinyint not null,
+    -- What the process of the holder is woken for, which finds these rows by the index `by_news`: 0 for
+    -- nothing, 1 for a hand-off that it has not asked about since, 2 for a revocation.
+    news tinyint not null,
     revoked varbinary(512),
     metadata varbinary(1024) not null,
     primary key (name, slot),
-    key by_news (inbox, claimed)
+    key by_news (inbox, news)
 ) engine = InnoDB row_format = dynamic comment = 'Holdline: the holders of locks'
 $$
 
@@ -88,7 +88,8 @@ create table if not exists @p@waiters (
     total int not null,
     kind binary(1) not null,
     lease bigint not null,
-    claim_window bigint not null,
+    -- The lease with which a hand-off begins.
+    hand_off_lease bigint not null,
     queued_at bigint not null,
     -- The last heartbeat.
     heard bigint not null,

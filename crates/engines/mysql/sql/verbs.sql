@@ -3,7 +3,7 @@
 -- one would commit it. The reply is sent before the commit, and is valid only if the call succeeds.
 
 -- Grants the name, queues the contender, or refuses it. If the lease id has a grant or an entry already,
--- it gets the same reply again; this claims a hand-off. With `is_known`, only an existing grant or entry is
+-- it gets the same reply again. With `is_known`, only an existing grant or entry is
 -- returned.
 --
 -- Outcomes besides those of the lock table: `kind` if the name is in use in another mode, `terms` if the
@@ -11,7 +11,7 @@
 create procedure @p@acquire_@r@(
     in n varbinary(512), in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in window_length bigint, in holder_metadata varbinary(1024), in may_queue boolean, in is_known boolean,
+    in first_lease bigint, in holder_metadata varbinary(1024), in may_queue boolean, in is_known boolean,
     in max_waiters int
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
@@ -21,8 +21,6 @@ this: begin
     declare t, last_token, rest, head_end, holder_end, seen_since, frozen_until, first_queued bigint;
     declare end_place, own_place bigint;
     declare row_found, same boolean default null;
-    -- 0: handed over and not claimed; 1: claimed; 2: claimed, and revoked since.
-    declare claim_state int;
     declare mark_count, holding, waiting, row_at, ahead int;
     declare result varchar(16);
     declare reason_text varbinary(512);
@@ -32,20 +30,15 @@ this: begin
     start transaction;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     if lock_mode = 'x' and is_known then
-        -- The common claim: the name was handed over, and the window is open.
-        select true, h.ends into row_found, head_end from @p@heads h
+        -- The common question: the name was handed over to the lease id alone. Its whole lease begins.
+        -- The write makes the commit wait until the hand-off is flushed.
+        select true into row_found from @p@heads h
         where h.name = n and h.held = 1 and h.freeze_until is null and h.marks = 0 for update;
-        update @p@holders set
-            claimed = 1, metadata = holder_metadata, inbox = inbox_id, deadline = t + duration
-        where row_found and name = n and slot = 0 and lease_id = id and claimed = 0 and mode = 'x'
-            and deadline > t and asked = duration and lease = duration and asked_kind = lease_kind
-            and revoked is null;
+        update @p@holders set news = 0, lease = duration, deadline = greatest(deadline, t + duration)
+        where row_found and name = n and slot = 0 and lease_id = id and news = 1 and mode = 'x'
+            and deadline > t and asked = duration and asked_kind = lease_kind;
         if row_count() = 1 then
-            -- The lease may be shorter than the claim window.
-            if head_end > t + duration then
-                update @p@heads set ends = t + duration where name = n;
-            end if;
-            select 'granted' as outcome, h.token as token, duration as rest
+            select 'granted' as outcome, h.token as token, h.deadline - t as rest
             from @p@holders h where h.name = n and h.slot = 0;
             commit;
             leave this;
@@ -79,7 +72,7 @@ this: begin
     then
         -- The common wait: nothing has to be settled, and one more entry is added to the queue.
         insert into @p@waiters values (n, end_place, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration,
-            window_length, t, t, holder_metadata);
+            first_lease, t, t, holder_metadata);
         update @p@heads set
             heard_since = if(queued = 0, t, heard_since),
             first_place = if(queued = 0, end_place, first_place),
@@ -99,23 +92,23 @@ this: begin
         where m.name = n and m.kind = 'r' and m.lease_id = id;
     end if;
     if result is null then
-        select h.slot, h.claimed, h.token, h.deadline,
+        select h.slot, h.token, h.deadline,
             (h.mode, h.permits, h.total, h.asked_kind, h.asked)
                 = (lock_mode, permit_count, permits_total, lease_kind, duration)
-        into row_at, claim_state, last_token, holder_end, same
+        into row_at, last_token, holder_end, same
         from @p@holders h where h.name = n and h.lease_id = id;
         if row_at is not null and not same then
             set result = 'terms';
         elseif row_at is not null then
-            -- The grant of the lease id is returned again. This claims a hand-off.
-            if claim_state = 0 then
-                update @p@holders set
-                    claimed = 1, metadata = holder_metadata, inbox = inbox_id, deadline = t + lease
-                where name = n and slot = row_at;
-                update @p@heads set ends = least(ends, t + duration) where name = n;
-                select h.deadline into holder_end from @p@holders h
-                where h.name = n and h.slot = row_at;
+            if is_known and holder_end < t + duration then
+                -- A contender that was queued asks about its hand-off: its whole lease begins.
+                update @p@holders set lease = duration, deadline = t + duration
+                where name = n and slot = row_at and revoked is null;
+                if row_count() = 1 then
+                    set holder_end = t + duration;
+                end if;
             end if;
+            update @p@holders set news = 0 where name = n and slot = row_at and news = 1;
             -- The grant may not be flushed yet. A write makes this commit wait until it is.
             update @p@heads set used = t where name = n;
             set result = 'granted';
@@ -139,7 +132,7 @@ this: begin
     if result is null and is_known then
         set result = 'unknown';
     elseif result is null then
-        call @p@fresh_@r@(n, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, window_length,
+        call @p@fresh_@r@(n, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration, first_lease,
             holder_metadata, may_queue, max_waiters, t, result, last_token, rest, ahead);
     end if;
     call @p@answer_@r@(n, t, result, last_token, rest, ahead, reason_text);
@@ -152,7 +145,7 @@ $$
 create procedure @p@fresh_@r@(
     in n varbinary(512), in id binary(16), in client_id binary(8), in inbox_id binary(8),
     in lock_mode binary(1), in permit_count int, in permits_total int, in lease_kind binary(1), in duration bigint,
-    in window_length bigint, in holder_metadata varbinary(1024), in may_queue boolean, in max_waiters int,
+    in first_lease bigint, in holder_metadata varbinary(1024), in may_queue boolean, in max_waiters int,
     in t bigint, out result varchar(16), out last_token bigint, out rest bigint, out ahead int
 ) modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
@@ -174,7 +167,7 @@ this: begin
         set last_token = last_token + 1;
         set rest = duration;
         call @p@grant_@r@(n, holding = 0, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind,
-            duration, last_token, t, t + duration, 1, holder_metadata);
+            duration, last_token, t, t + duration, 0, holder_metadata);
         update @p@heads set
             ends = if(held = 0, t + duration, least(ends, t + duration)),
             held = held + 1, fence = last_token, permits_of = nullif(permits_total, 0), used = t
@@ -191,7 +184,7 @@ this: begin
         set result = 'queued';
         set ahead = waiting;
         insert into @p@waiters values (n, end_place, id, client_id, inbox_id, lock_mode, permit_count, permits_total,
-            lease_kind, duration, window_length, t, t, holder_metadata);
+            lease_kind, duration, first_lease, t, t, holder_metadata);
         update @p@heads set
             heard_since = if(queued = 0, t, heard_since),
             first_place = if(queued = 0, end_place, first_place),
@@ -247,7 +240,7 @@ begin
     declare to_wake varbinary(1024) default '';
     declare answers mediumblob default '';
     declare at_byte int default 1;
-    declare size, handed, mark_count, holding, waiting, ahead, row_at, claim_state int;
+    declare size, handed, mark_count, holding, waiting, ahead, row_at int;
     declare t, ending, frozen_until, duration, rest, look, first_queued, at_place bigint;
     -- `is_ours`: whether this call has locked the row; null if there is no row, false if another session
     -- has locked it.
@@ -294,19 +287,19 @@ begin
         set row_at = null, at_place = null, reason_text = null, rest = null, ahead = null, look = null;
         set result = if(is_ours = false, 'locked', 'unknown');
         if is_ours and holding > 0 then
-            select h.slot, h.claimed, h.revoked, h.deadline into row_at, claim_state, reason_text, ending
+            select h.slot, h.revoked, h.deadline into row_at, reason_text, ending
             from @p@holders h where h.name = n and h.lease_id = id;
         end if;
         if row_at is not null then
-            if lease_kind = 'w' or claim_state = 0 then
-                set result = 'handed', reason_text = null;
+            if lease_kind = 'w' then
+                set result = 'held', reason_text = null;
             elseif reason_text is not null then
                 set result = 'revoked';
             else
                 set result = 'renewed', ending = greatest(ending, t + duration);
                 update @p@holders set
                     client = if(lease_kind = 'l', client_id, client), inbox = if(lease_kind = 'l', inbox_id, inbox),
-                    kind = lease_kind, lease = duration, deadline = ending
+                    kind = lease_kind, lease = duration, deadline = ending, news = 0
                 where name = n and slot = row_at;
             end if;
             set rest = ending - t;
@@ -344,7 +337,7 @@ modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
     declare to_wake varbinary(1024) default '';
     declare handed int default 0;
-    declare t, last_token, ending, seen_since, frozen_until, first_queued, began, found_at, duration, window_length bigint;
+    declare t, last_token, ending, seen_since, frozen_until, first_queued, began, found_at, duration, first_lease bigint;
     declare row_found boolean default null;
     declare mark_count, holding, waiting, row_at int;
     declare next_id binary(16);
@@ -375,9 +368,9 @@ this: begin
     then
         select h.slot, h.since into row_at, began from @p@holders h
         where h.name = n and h.slot = 0 and h.lease_id = id and h.mode = 'x' and h.revoked is null;
-        select w.place, w.lease_id, w.client, w.inbox, w.mode, w.kind, w.lease, w.claim_window,
+        select w.place, w.lease_id, w.client, w.inbox, w.mode, w.kind, w.lease, w.hand_off_lease,
             w.metadata
-        into found_at, next_id, client_id, inbox_id, lock_mode, lease_kind, duration, window_length, holder_metadata
+        into found_at, next_id, client_id, inbox_id, lock_mode, lease_kind, duration, first_lease, holder_metadata
         from @p@waiters w where w.name = n and w.place >= first_queued order by w.place limit 1;
         if row_at = 0 and lock_mode = 'x' then
             -- The common hand-off: to the head of the queue alone. The floor is read without a lock,
@@ -387,12 +380,12 @@ this: begin
             delete from @p@waiters where name = n and place = found_at;
             update @p@heads set
                 fence = last_token + 1, queued = queued - 1, first_place = found_at + 1,
-                ends = t + window_length, used = t
+                ends = t + first_lease, used = t
             where name = n;
             update @p@holders set
                 lease_id = next_id, client = client_id, inbox = inbox_id, asked_kind = lease_kind,
                 asked = duration, kind = lease_kind, lease = duration, token = last_token + 1, since = t,
-                deadline = t + window_length, claimed = 0, metadata = holder_metadata
+                deadline = t + first_lease, news = 1, metadata = holder_metadata
             where name = n and slot = 0;
             select 'released' as outcome, greatest(0, t - began) as held;
             commit;
@@ -443,7 +436,7 @@ this: begin
     declare handed int default 0;
     declare t, ending, duration bigint;
     declare row_found boolean default null;
-    declare row_at, claim_state int;
+    declare row_at int;
     declare id binary(16);
     declare inbox_id binary(8);
     declare exit handler for sqlexception begin rollback; resignal; end;
@@ -458,8 +451,8 @@ this: begin
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
     call @p@settle_@r@(n, t, handed, to_wake);
-    select h.slot, h.claimed, h.lease_id, h.inbox, h.deadline, h.lease
-    into row_at, claim_state, id, inbox_id, ending, duration
+    select h.slot, h.lease_id, h.inbox, h.deadline, h.lease
+    into row_at, id, inbox_id, ending, duration
     from @p@holders h where h.name = n and h.lease_id is not null and h.token = wanted_token;
     if row_at is null then
         select 'nothing' as outcome;
@@ -467,14 +460,13 @@ this: begin
         call @p@wake_@r@(to_wake);
         leave this;
     end if;
-    -- No client relies on a hand-off that is not claimed: it can be revoked at once.
-    if at_once or claim_state = 0 then
+    if at_once then
         call @p@add_mark_@r@(n, 'r', id, least(ending, t) + greatest(duration, @min_tombstone@), reason_text, inbox_id);
         call @p@clear_holder_@r@(n, row_at);
         call @p@hand_over_@r@(n, t, handed, to_wake);
         select 'done' as outcome;
     else
-        update @p@holders set revoked = reason_text, claimed = 2 where name = n and slot = row_at;
+        update @p@holders set revoked = reason_text, news = 2 where name = n and slot = row_at;
         select 'notified' as outcome, ending - t as rest;
     end if;
     update @p@heads set used = t where name = n;
@@ -719,7 +711,7 @@ begin
     select concat(count(*), ' ', coalesce(bit_xor(crc32(concat(x.letter, x.id, x.token))), 0))
     into state from (
         select if(h.revoked is null, 'l', 'c') as letter, hex(h.lease_id) as id, h.token as token
-        from @p@holders h where h.inbox = inbox_id and h.claimed in (0, 2)
+        from @p@holders h where h.inbox = inbox_id and h.news > 0
         union all
         select 'c', hex(m.lease_id), 0 from @p@marks m where m.inbox = inbox_id
     ) x;
@@ -729,7 +721,7 @@ begin
         select state;
         select if(h.revoked is null, 'l', 'c') as letter,
             lower(hex(substr(h.lease_id, 1, 4))) as id
-        from @p@holders h where h.inbox = inbox_id and h.claimed in (0, 2)
+        from @p@holders h where h.inbox = inbox_id and h.news > 0
         union all
         select 'c', lower(hex(substr(m.lease_id, 1, 4))) from @p@marks m where m.inbox = inbox_id;
     end if;

@@ -8,7 +8,7 @@
 //!   otherwise CALL acquire, one transaction under a lock of the name's row:
 //!     the rules of the lock table -> granted, queued, busy, cancelled, revoked
 //! a release hands the name to the first waiter in its own transaction, writes to its inbox,
-//! and ends the sleep of its process's second connection; the waiter claims by the same call
+//! and ends the sleep of its process's second connection; the waiter asks for its grant
 //! a wait ends with its limit, with the caller, or when its heartbeats stop
 //! ```
 
@@ -22,9 +22,9 @@ use holdline_core::operation::removal_reason;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Backoff, Capabilities,
-    Certainty, Clock, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
-    Verbs,
+    Certainty, Clock, HandOff, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
+    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
+    Snapshot, Verbs,
 };
 use holdline_net::sql::engine::{
     EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, sweep,
@@ -69,7 +69,9 @@ impl MysqlEngine {
         let watches = Arc::new(Watches::default());
         let link = Link::new(options, clock.clone(), watches.clone(), true)?;
         let identity = format!("{}/{} {}", options.address(), options.database(), options.prefix());
-        let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
+        let mut state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
+        // Other sessions see a hand-off before it is flushed; a request waits for that.
+        state.capabilities.hand_off = HandOff::Direct;
         Ok(MysqlEngine(Arc::new(MysqlEngineParts {
             state,
             link,

@@ -24,7 +24,7 @@ fn renewal(words: &str) -> Result<Option<RenewReply>, LockError> {
             },
             next_look: duration(look)?,
         },
-        "handed" => RenewReply::Handed { claim_within: Some(duration(rest)?) },
+        "held" => RenewReply::Held { left: Some(duration(rest)?) },
         "revoked" => RenewReply::Revoked {
             reason: from_hex(note).ok_or_else(odd)?,
             left: Some(duration(rest)?),

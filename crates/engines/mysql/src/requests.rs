@@ -23,7 +23,7 @@ pub(crate) fn acquire(names: &Names, request: &AcquireRequest, inbox: u64, most:
             number(total.into()),
             Value::Bytes(kind.as_bytes()),
             number(lease),
-            number(micros(request.claim_window)),
+            number(micros(request.hand_off_lease)),
             Value::Bytes(request.metadata.as_encoded().as_bytes()),
             number(i64::from(request.queue)),
             number(i64::from(request.known)),

@@ -31,7 +31,7 @@ pub(crate) fn inspect(names: &Names, wanted: &[LockName], most: usize) -> String
             " union all (select 'holder', x.name, substr(x.lease_id, 1, 4), x.mode, x.permits, \
                 x.total, x.token, greatest(0, {NOW} - x.since), \
                 greatest(0, x.deadline - {NOW}), \
-                if(x.revoked is not null, 'r', if(x.claimed, 'g', 'h')), x.kind, x.revoked, \
+                if(x.revoked is not null, 'r', 'g'), x.kind, x.revoked, \
                 x.metadata, null, null \
              from {holders} x where x.name = {name} and x.lease_id is not null \
              order by x.token limit {most}) \

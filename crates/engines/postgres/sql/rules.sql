@@ -56,13 +56,26 @@ returns double precision language sql immutable as $$ select 0.75::double precis
 -- Notifies a waiter or a holder. If the server's notification queue is full, the commit fails, and with
 -- it a release that hands over. One session of the cluster that listens inside a long transaction fills
 -- the queue. So if the queue is nearly full, nothing is sent: the heartbeat finds the hand-off.
-create or replace function @schema@.notify_1(inbox bigint, hint text, id bytea)
+create or replace function @schema@.notify_1(inbox bigint, message text)
 returns void language plpgsql as $$
 begin
     if inbox <> 0 and pg_notification_queue_usage() < @schema@.notify_limit_1() then
-        perform pg_notify('holdline_' || lpad(to_hex(inbox), 16, '0'),
-            hint || left(encode(id, 'hex'), 8));
+        perform pg_notify('holdline_' || lpad(to_hex(inbox), 16, '0'), message);
     end if;
+end $$;
+
+-- Returns the message to look again (`l`), or to check the lease (`c`).
+create or replace function @schema@.hint_1(letter text, id bytea)
+returns text language plpgsql as $$
+begin
+    return letter || left(encode(id, 'hex'), 8);
+end $$;
+
+-- Returns the message that is the grant of a hand-off. The rest of the lease id is the holder's secret.
+create or replace function @schema@.grant_1(id bytea, token bigint)
+returns text language plpgsql as $$
+begin
+    return 'g' || left(encode(id, 'hex'), 16) || lpad(token::text, 16, '0');
 end $$;
 
 -- Gives a free name to the freeze, or to the first contenders in the queue that fit together.
@@ -70,6 +83,7 @@ create or replace function @schema@.hand_over_1(h @schema@.heads, now bigint)
 returns @schema@.heads language plpgsql as $$
 declare
     w @schema@.waiters;
+    token bigint;
 begin
     while h.freeze_until is null and h.queued > 0 and h.handed < 64 loop
         select * into w from @schema@.waiters
@@ -81,11 +95,12 @@ begin
         h.first_place := w.place + 1;
         h.queued := h.queued - 1;
         h.handed := h.handed + 1;
+        token := nextval('@schema@.fence');
         h.holders := array_append(h.holders, row(
             w.lease_id, w.client, w.inbox, w.mode, w.permits, w.total, w.kind, w.lease, w.kind,
-            w.lease, nextval('@schema@.fence'), now, now + w.claim_window, false, null, w.metadata
+            w.hand_off_lease, token, now, now + w.hand_off_lease, null, w.metadata
         )::@schema@.holder);
-        perform @schema@.notify_1(w.inbox, 'l', w.lease_id);
+        perform @schema@.notify_1(w.inbox, @schema@.grant_1(w.lease_id, token));
     end loop;
     if h.holders is null then
         if h.freeze_until is not null and h.freeze_token is null then
@@ -138,14 +153,6 @@ begin
     foreach x in array h.holders loop
         continue when x.deadline > now;
         h := @schema@.remember_revoked_1(h, x, now);
-        if not x.claimed and h.queued > 0 then
-            -- The client was notified and did not claim. Each of its other entries without a heartbeat
-            -- since would cost the others a claim window.
-            delete from @schema@.waiters
-            where name = h.name and place >= h.first_place and client = x.client
-                and heard <= x.since;
-            h := @schema@.recount_1(h);
-        end if;
     end loop;
     h.holders := stand;
     return h;

@@ -8,7 +8,7 @@ create table @schema@.about (
     format int not null
 );
 comment on table @schema@.about is 'Holdline: the locks of this schema. Do not change by hand.';
-insert into @schema@.about (format) values (1);
+insert into @schema@.about (format) values (@format@);
 
 -- Without a cache: a cached sequence gives an earlier session larger numbers.
 create sequence @schema@.fence maxvalue 9007199254740991 cache 1;
@@ -27,7 +27,6 @@ create type @schema@.holder as (
     token bigint,
     since bigint,
     deadline bigint,
-    claimed boolean,
     revoked bytea,
     metadata bytea
 );
@@ -49,7 +48,7 @@ create type @schema@.request as (
     total int,
     kind text,
     lease bigint,
-    claim_window bigint,
+    hand_off_lease bigint,
     metadata bytea
 );
 
@@ -107,7 +106,7 @@ create table @schema@.waiters (
     total int not null,
     kind text not null,
     lease bigint not null,
-    claim_window bigint not null,
+    hand_off_lease bigint not null,
     queued_at bigint not null,
     heard bigint not null,
     metadata bytea not null,

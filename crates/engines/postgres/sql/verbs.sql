@@ -36,39 +36,14 @@ begin
     return @schema@.blocker_1(h, a, now);
 end $$;
 
--- Returns the grant of a lease id again. This claims a hand-off.
-create or replace function @schema@.ask_again_1(
-    h @schema@.heads, r @schema@.request, at int, now bigint
-) returns @schema@.step language plpgsql as $$
-declare
-    x @schema@.holder := h.holders[at];
-    a @schema@.answer;
-begin
-    if (x.mode, x.permits, x.total, x.asked_kind, x.asked)
-        is distinct from (r.mode, r.permits, r.total, r.kind, r.lease) then
-        a.outcome := 'terms';
-        return row(h, a);
-    end if;
-    if not x.claimed then
-        x.claimed := true;
-        x.metadata := r.metadata;
-        x.inbox := r.inbox;
-        x.deadline := now + x.lease;
-        h.holders[at] := x;
-    end if;
-    a.outcome := 'granted';
-    a.token := x.token;
-    a.rest := x.deadline - now;
-    return row(h, a);
-end $$;
-
 -- Looks a lease id up among the tombstones, the revoked ids, the holders and the waiters of a name.
 create or replace function @schema@.known_1(
-    h @schema@.heads, r @schema@.request, now bigint
+    h @schema@.heads, r @schema@.request, is_known boolean, now bigint
 ) returns @schema@.step language plpgsql as $$
 declare
     a @schema@.answer;
     w @schema@.waiters;
+    x @schema@.holder;
     at int;
 begin
     if h.tombstones is not null
@@ -85,7 +60,22 @@ begin
     end if;
     at := @schema@.holder_at_1(h.holders, r.lease_id);
     if at is not null then
-        return @schema@.ask_again_1(h, r, at, now);
+        x := h.holders[at];
+        if (x.mode, x.permits, x.total, x.asked_kind, x.asked)
+            is distinct from (r.mode, r.permits, r.total, r.kind, r.lease) then
+            a.outcome := 'terms';
+            return row(h, a);
+        end if;
+        if is_known and x.revoked is null and x.deadline < now + r.lease then
+            -- A contender that was queued asks about its hand-off: its whole lease begins.
+            x.lease := r.lease;
+            x.deadline := now + r.lease;
+            h.holders[at] := x;
+        end if;
+        a.outcome := 'granted';
+        a.token := x.token;
+        a.rest := x.deadline - now;
+        return row(h, a);
     end if;
     if h.queued = 0 then
         return row(h, a);
@@ -123,7 +113,7 @@ begin
         h.permits_of := nullif(r.total, 0);
         h.holders := array_append(h.holders, row(
             r.lease_id, r.client, r.inbox, r.mode, r.permits, r.total, r.kind, r.lease, r.kind,
-            r.lease, a.token, now, now + r.lease, true, null, r.metadata
+            r.lease, a.token, now, now + r.lease, null, r.metadata
         )::@schema@.holder);
     elsif not may_queue then
         a.outcome := 'busy';
@@ -138,7 +128,7 @@ begin
         a := @schema@.queued_1(h, a, h.queued, now);
         insert into @schema@.waiters values (
             h.name, h.next_place, r.lease_id, r.client, r.inbox, r.mode, r.permits, r.total,
-            r.kind, r.lease, r.claim_window, now, now, r.metadata
+            r.kind, r.lease, r.hand_off_lease, now, now, r.metadata
         );
         if h.queued = 0 then
             h.heard_since := now;
@@ -164,7 +154,7 @@ begin
     perform set_config('synchronous_commit', 'off', true);
     insert into @schema@.waiters values (
         h.name, h.next_place, r.lease_id, r.client, r.inbox, 'x', 0, 0,
-        r.kind, r.lease, r.claim_window, now, now, r.metadata
+        r.kind, r.lease, r.hand_off_lease, now, now, r.metadata
     );
     update @schema@.heads t set
         queued = t.queued + 1, next_place = t.next_place + 1,
@@ -198,7 +188,7 @@ declare
 begin
     update @schema@.heads t set
         holders = array[row(lease_id, client, inbox, 'x', 0, 0, kind, lease, kind,
-            lease, nextval('@schema@.fence'), now, now + lease, true, null, metadata
+            lease, nextval('@schema@.fence'), now, now + lease, null, metadata
         )::@schema@.holder],
         since = now, used = now
     where t.name = n and t.holders is null and t.queued = 0 and t.freeze_until is null
@@ -209,7 +199,7 @@ end $$;
 
 create or replace function @schema@.acquire_1(
     name bytea, lease_id bytea, client bigint, inbox bigint, mode text, permits int, total int,
-    kind text, lease bigint, claim_window bigint, metadata bytea, may_queue boolean,
+    kind text, lease bigint, hand_off_lease bigint, metadata bytea, may_queue boolean,
     is_known boolean, most int
 ) returns @schema@.answer language plpgsql security definer set search_path = @schema@, pg_temp as $$
 #variable_conflict use_column
@@ -223,23 +213,6 @@ begin
     if r.mode = 'x' and not is_known then
         a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
         if a.token is not null then
-            a.outcome := 'granted';
-            a.rest := r.lease;
-            return a;
-        end if;
-    elsif r.mode = 'x' then
-        -- The common claim, one update: the name was handed over, and the window is open.
-        update @schema@.heads t set
-            holders[1].claimed = true, holders[1].metadata = r.metadata,
-            holders[1].inbox = r.inbox, holders[1].deadline = now + r.lease, used = now
-        where t.name = r.name and cardinality(t.holders) = 1
-            and (t.holders[1]).lease_id = r.lease_id and not (t.holders[1]).claimed
-            and (t.holders[1]).mode = 'x' and (t.holders[1]).deadline > now
-            and (t.holders[1]).asked = r.lease and (t.holders[1]).lease = r.lease
-            and (t.holders[1]).asked_kind = r.kind and (t.holders[1]).revoked is null
-            and t.freeze_until is null and t.tombstones is null and t.revoked is null
-        returning (t.holders[1]).token into a.token;
-        if found then
             a.outcome := 'granted';
             a.rest := r.lease;
             return a;
@@ -261,7 +234,7 @@ begin
     then
         return @schema@.enqueue_1(was, r, now);
     end if;
-    done := @schema@.known_1(@schema@.settle_1(was, now), r, now);
+    done := @schema@.known_1(@schema@.settle_1(was, now), r, is_known, now);
     a := done.a;
     if a.outcome is null and is_known then
         a.outcome := 'unknown';
@@ -286,8 +259,8 @@ declare
 begin
     if at is not null then
         x := h.holders[at];
-        if lease_kind = 'w' or not x.claimed then
-            a.outcome := 'handed';
+        if lease_kind = 'w' then
+            a.outcome := 'held';
         elsif x.revoked is not null then
             a.outcome := 'revoked';
             a.note := x.revoked;
@@ -344,12 +317,9 @@ declare
     locked boolean;
     is_alone boolean := names[1] = all (names);
     waits int := 2;
+    has_handed boolean := false;
     i int;
 begin
-    if 'w' = all (kinds) then
-        -- A crash that loses heartbeats revokes no grant.
-        perform set_config('synchronous_commit', 'off', true);
-    end if;
     for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
         line := i;
         if name is distinct from names[i] then
@@ -368,9 +338,10 @@ begin
                 end if;
             end if;
             if was.name is not null then
-                -- A claim window begins after the wait for the row, when the hand-off can be claimed.
+                -- The lease of a hand-off begins after the wait for the row.
                 now := @schema@.now_1();
                 done.h := @schema@.settle_1(was, now);
+                has_handed := has_handed or (done.h).handed > 0;
             end if;
         end if;
         continue when locked;
@@ -392,6 +363,10 @@ begin
     end loop;
     if was.name is not null then
         perform @schema@.save_1(done.h, was, now);
+    end if;
+    if 'w' = all (kinds) and not has_handed then
+        -- A crash that loses heartbeats revokes no grant.
+        perform set_config('synchronous_commit', 'off', true);
     end if;
 end $$;
 
@@ -422,6 +397,7 @@ declare
     was @schema@.heads;
     at int;
     head @schema@.waiters;
+    token bigint;
 begin
     outcome := 'released';
     if remembered = 0 then
@@ -449,17 +425,14 @@ begin
         if found then
             update @schema@.heads t set
                 holders = array[row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
-                    head.lease, head.kind, head.lease, nextval('@schema@.fence'), now,
-                    now + head.claim_window, false, null, head.metadata)::@schema@.holder],
+                    head.lease, head.kind, head.hand_off_lease, nextval('@schema@.fence'), now,
+                    now + head.hand_off_lease, null, head.metadata)::@schema@.holder],
                 queued = t.queued - 1, first_place = head.place + 1, since = now, used = now
-            where t.name = n;
+            where t.name = n
+            returning (t.holders[1]).token into token;
             held := greatest(0, now - was.since);
-            -- The claim will be flushed, and with it everything before. After a crash before that, the
-            -- name still has its former holder until that lease ends, so a long lease is flushed now.
-            if was.holders[1].kind = 'l' and was.holders[1].deadline - now <= @max_first_lease@ then
-                perform set_config('synchronous_commit', 'off', true);
-            end if;
-            perform @schema@.notify_1(head.inbox, 'l', head.lease_id);
+            -- The message is sent after the commit is flushed, so no crash takes the token back.
+            perform @schema@.notify_1(head.inbox, @schema@.grant_1(head.lease_id, token));
             return;
         end if;
     end if;
@@ -506,9 +479,8 @@ begin
     if found then
         x := h.holders[at];
         x.revoked := why;
-        perform @schema@.notify_1(x.inbox, 'c', x.lease_id);
-        -- No client relies on a hand-off that is not claimed: it can be revoked at once.
-        if at_once or not x.claimed then
+        perform @schema@.notify_1(x.inbox, @schema@.hint_1('c', x.lease_id));
+        if at_once then
             outcome := 'done';
             h := @schema@.remember_revoked_1(h, x, now);
             h.holders := @schema@.without_1(h.holders, at);
@@ -549,7 +521,7 @@ begin
         h.queued := h.queued - 1;
         h.revoked := @schema@.remember_1(
             h.revoked, w.lease_id, now + greatest(w.lease, @min_tombstone@), why);
-        perform @schema@.notify_1(w.inbox, 'l', w.lease_id);
+        perform @schema@.notify_1(w.inbox, @schema@.hint_1('l', w.lease_id));
         h := @schema@.hand_over_1(h, now);
     end if;
     perform @schema@.save_1(h, was, now);
@@ -646,8 +618,7 @@ begin
 end $$;
 
 -- Returns the state of some names: a row of the part `name` for each that is not free, then its
--- holders and its queue, at most `most` of each. A hand-off may not be flushed yet. It is flushed before
--- it is returned, or a crash could undo it and give its token to another contender.
+-- holders and its queue, at most `most` of each.
 create or replace function @schema@.inspect_1(wanted bytea[], most int)
 returns table (
     name bytea, part text, id bytea, mode text, permits int, total int, token bigint,
@@ -662,9 +633,6 @@ begin
     perform @schema@.refresh_1(wanted, now);
     now := @schema@.now_1();
     heads := array(select t from @schema@.heads t where t.name = any (wanted));
-    if exists (select from unnest(heads) t, unnest(t.holders) x where not x.claimed) then
-        perform pg_catalog.pg_logical_emit_message(true, 'holdline'::text, ''::text);
-    end if;
     return query
     select t.name, 'name', null::bytea, null::text, null::int, t.permits_of, t.freeze_token,
         null::bigint, greatest(0, t.freeze_until - now), null::text,
@@ -675,7 +643,7 @@ begin
     return query
     select t.name, 'holder', substr(x.lease_id, 1, 4), x.mode, x.permits, x.total, x.token,
         greatest(0, now - x.since), greatest(0, x.deadline - now),
-        case when x.revoked is not null then 'r' when x.claimed then 'g' else 'h' end,
+        case when x.revoked is not null then 'r' else 'g' end,
         x.kind, x.revoked, x.metadata, null::int, null::int
     from unnest(heads) t, unnest(t.holders[1:most]) x;
     return query

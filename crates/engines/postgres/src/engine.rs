@@ -8,7 +8,7 @@
 //!   otherwise acquire_1, one transaction under a lock of the name's row:
 //!     the rules of the lock table -> granted, queued, busy, cancelled, revoked
 //! a release hands the name to the first waiter in its own transaction; NOTIFY leaves with the
-//! commit; the waiter claims by the same call
+//! commit; the message is the grant
 //! a wait ends with its limit, with the caller, or when its heartbeats stop
 //! ```
 

@@ -87,7 +87,7 @@ fn renewal(row: &Columns<'_>) -> Result<RenewReply, LockError> {
             position: Some(row.count("place")?),
             next_look: row.sure_duration("look")?,
         }),
-        "handed" => Ok(RenewReply::Handed { claim_within: row.duration("rest")? }),
+        "held" => Ok(RenewReply::Held { left: row.duration("rest")? }),
         "revoked" => Ok(RenewReply::Revoked {
             reason: row.text("note")?.unwrap_or_default(),
             left: Some(row.sure_duration("rest")?),

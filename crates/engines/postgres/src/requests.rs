@@ -36,7 +36,7 @@ impl<'a> Wanted<'a> {
             total,
             kind,
             lease,
-            window: micros(request.claim_window),
+            window: micros(request.hand_off_lease),
             metadata: request.metadata.as_encoded().as_bytes(),
         }
     }

@@ -6,7 +6,7 @@ if s.foreign then return { 'foreign', s.foreign } end
 callers[id] = true
 settle(s)
 
-local terms = sub(ARGV[2], TERMS - WINDOW + 1, (find(ARGV[2], ';', 1, true)))
+local terms = sub(ARGV[2], TERMS - HAND_OFF + 1, (find(ARGV[2], ';', 1, true)))
 local record = find_record(s, id)
 
 local function queued(position)
@@ -14,22 +14,27 @@ local function queued(position)
   return { 'queued', position, next_look(s, position), since, holder, left }
 end
 
+local function begin_whole_lease(record, ms)
+  if state_of(record) == 'r' or left_of(s, record) >= ms then return end
+  if s.value then
+    call('PEXPIRE', s.lock, ms)
+  else
+    call('ZADD', s.lock, now + ms + 1, id)
+    extend_set(s, ms)
+  end
+end
+
 if record then
   if terms_of(record) ~= terms then return { 'terms' } end
   write_without_memory(s.data)
-  local state = state_of(record)
-  if state == 'q' then
+  if state_of(record) == 'q' then
     local position = record_heartbeat(s, id)
     if not position then return { 'unknown' } end
     update_inbox(s, id, record, inbox_of(ARGV[1]))
     return queued(position)
   end
-  if state == 'h' then
-    record = id .. 'g' .. sub(record, WAITS, SINCE_END) .. ARGV[2]
-    if s.set then s.used = s.used - select(2, mode_of(record)) end
-    hold(s, record, tonumber(ARGV[3]))
-    return token_of(record)
-  end
+  -- A contender that was queued asks about its hand-off: its whole lease begins.
+  if sub(form, 2, 2) == 'k' then begin_whole_lease(record, tonumber(ARGV[3])) end
   return { 'granted', token_of(record), left_of(s, record) }
 end
 if call('EXISTS', LOCK .. TOMBSTONE .. id) == 1 then return { 'cancelled' } end

@@ -25,10 +25,9 @@ if not ARGV[4] or sub(form, 1, 2) == 'x-' then
     -- waiters, then the caller is queued, or the name is busy.
     local value = redis.pcall('GET', LOCK)
     if type(value) == 'string' and sub(value, 1, ID_END) ~= id
-      and find(value, '^[ghr][-w][ld]', STATE) and find(value, '^%d%d%d%d%dx [ld]%d+;', WINDOW) then
+      and find(value, '^[gr][-w][ld]', STATE) and find(value, '^%d%d%d%d%dx [ld]%d+;', HAND_OFF) then
       local members, waiting = redis.pcall('ZCARD', queue), redis.pcall('HLEN', data)
       local left = call('PTTL', LOCK)
-      if sub(value, STATE, STATE) == 'h' then left = left - CLAIM_MARGIN end
       if left > 0 and type(waiting) == 'number' and members == 2 * waiting
         and existing == (waiting > 0 and 3 or 1) and (waiting == 0 or call('ZCOUNT', queue,
           TIMES, (seconds - SILENCE_S) .. micros) == 0) then
@@ -63,15 +62,5 @@ if not ARGV[4] or sub(form, 1, 2) == 'x-' then
         end
       end
     end
-  end
-elseif sub(form, 1, 2) == 'xk' then
-  -- A name that was handed to the caller is claimed, in time and on the terms that it requested.
-  local value = redis.pcall('GET', LOCK)
-  if type(value) == 'string' and sub(value, 1, STATE) == id .. 'h'
-    and sub(value, TERMS) == sub(ARGV[2], TERMS - WINDOW + 1) and call('PTTL', LOCK) > CLAIM_MARGIN then
-    -- First a command that needs no memory: a full server then accepts the others.
-    call('PEXPIRE', LOCK, ARGV[3])
-    call('SETRANGE', LOCK, AT_STATE, 'g')
-    return sub(value, TOKEN, TOKEN_END)
   end
 end

@@ -43,9 +43,9 @@ local function freeze_token(s) return sub(s.freeze, FREEZE_TOKEN, FREEZE_TOKEN_E
 
 local function is_record(text)
   return #text >= TERMS and find(id_of(text), '^[0-9a-f]+$')
-    and find(sub(text, STATE, HOLD), '^[ghrfq][-w][ld]$')
+    and find(sub(text, STATE, HOLD), '^[grfq][-w][ld]$')
     and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$')
-    and find(sub(text, TOKEN, WINDOW_END), '^%d+$')
+    and find(sub(text, TOKEN, HAND_OFF_END), '^%d+$')
 end
 
 -- Requests of existing holders need no new memory. A full server refuses the first write of a script
@@ -147,19 +147,6 @@ local function silent(s, till)
   return ids
 end
 
--- A client missed its claim window. Its other waiters that sent no heartbeat since the hand-off leave
--- the queue: each would only cost the others another claim window.
-local function missed_claim(s, record)
-  if s.waiting == 0 then return end
-  local ids = silent(s, since_of(record))
-  if #ids == 0 then return end
-  local gone = {}
-  for at, entry in ipairs(call('HMGET', s.data, unpack(ids))) do
-    if entry and client_of(entry) == client_of(record) then gone[#gone + 1] = ids[at] end
-  end
-  if #gone > 0 then leave_queue(s, gone) end
-end
-
 local function leave_set(s, id, record)
   local _, count = mode_of(record)
   call('ZREM', s.lock, id)
@@ -197,38 +184,30 @@ local function recount(s)
 end
 
 local function expire_holders(s)
-  if s.value then
-    if state_of(s.value) == 'h' and call('PTTL', s.lock) <= CLAIM_MARGIN then
-      local record = s.value
-      leave_lock(s)
-      missed_claim(s, record)
+  if not s.set then return end
+  local ids = call('ZRANGEBYSCORE', s.lock, '-inf', now, 'LIMIT', 0, MAX_EXPIRED)
+  if #ids == 0 then return end
+  local uncounted = false
+  for at, record in ipairs(call('HMGET', s.data, unpack(ids))) do
+    if record then
+      leave_set(s, ids[at], record)
+    else
+      call('ZREM', s.lock, ids[at])
+      uncounted = true
     end
-  elseif s.set then
-    local ids = call('ZRANGEBYSCORE', s.lock, '-inf', now, 'LIMIT', 0, MAX_EXPIRED)
-    if #ids == 0 then return end
-    local uncounted = false
-    for at, record in ipairs(call('HMGET', s.data, unpack(ids))) do
-      if record then
-        leave_set(s, ids[at], record)
-        if state_of(record) == 'h' then missed_claim(s, record) end
-      else
-        call('ZREM', s.lock, ids[at])
-        uncounted = true
-      end
-    end
-    if uncounted then recount(s) end
   end
+  if uncounted then recount(s) end
 end
 
 -- The lease ids of the requests in this call: their clients are alive, whatever their inbox says.
 local callers = {}
 
--- Publishes a hint to the client of a record; returns false if its inbox has no subscriber.
-local function notify(record, hint)
+-- Publishes a message to the client of a record; returns false if its inbox has no subscriber.
+local function notify(record, message)
   local inbox = inbox_of(record)
   if inbox == NO_INBOX then return true end
   -- Without the right to publish, clients rely on their heartbeats.
-  local receivers = redis.pcall('PUBLISH', INBOX_PREFIX .. inbox, hint .. sub(record, 1, SHORT_ID))
+  local receivers = redis.pcall('PUBLISH', INBOX_PREFIX .. inbox, message)
   -- In a cluster, the node counts only its own subscribers.
   return CLUSTER or receivers ~= 0 or callers[id_of(record)]
 end
@@ -251,9 +230,7 @@ local function hold(s, record, ms)
   local mode, count, total = mode_of(record)
   if mode == 'x' then
     s.value = record
-    local margin = 0
-    if state_of(record) == 'h' then margin = CLAIM_MARGIN end
-    call('SET', s.lock, record, 'PX', ms + margin)
+    call('SET', s.lock, record, 'PX', ms)
     return
   end
   local id = id_of(record)
@@ -278,13 +255,17 @@ local function start_freeze(s)
   call('SET', s.lock, s.value, 'PX', freeze_end(s) - now)
 end
 
-local function hand_to(s, id, entry)
+-- Grants the name to a waiter, with the short lease of a hand-off. The message to it is the grant; returns
+-- false if its inbox has no subscriber, unless it gets the name `anyway`.
+local function hand_to(s, id, entry, anyway)
   -- First what can fail: then no waiter has lost its position.
   local token = draw(since)
+  if not notify(entry, 'g' .. sub(id, 1, GRANT_ID) .. token) and not anyway then return false end
   s.handed = s.handed + 1
   leave_queue(s, { id })
-  hold(s, id .. 'h' .. waits_flag(s) .. sub(entry, HOLD, INBOX_END) .. token .. since
-    .. sub(entry, WINDOW), tonumber(sub(entry, WINDOW, WINDOW_END)) - CLAIM_MARGIN)
+  hold(s, id .. 'g' .. waits_flag(s) .. sub(entry, HOLD, INBOX_END) .. token .. since
+    .. sub(entry, HAND_OFF), tonumber(sub(entry, HAND_OFF, HAND_OFF_END)))
+  return true
 end
 
 -- Hands a free name to the first waiter and to those that fit beside it. A waiter whose inbox has no
@@ -300,15 +281,13 @@ local function serve_queue(s)
     else
       local mode, count, total = mode_of(entry)
       if not admits(s, mode, count, total) then break end
-      if notify(entry, 'l') then
-        hand_to(s, id, entry)
-      else
+      if not hand_to(s, id, entry) then
         first = first or { id, entry }
         skipped = skipped + 1
       end
     end
   end
-  if first and s.handed == before then hand_to(s, first[1], first[2]) end
+  if first and s.handed == before then hand_to(s, first[1], first[2], true) end
 end
 
 -- Hands a free name to the freeze, or to the queue.
@@ -366,7 +345,6 @@ local function left_of(s, record)
       left = state_of(record) == 'f' and freeze_end(s) - now or MAX_LEASE
       call('PEXPIRE', s.lock, left)
     end
-    if state_of(record) == 'h' then left = left - CLAIM_MARGIN end
   else
     left = call('ZSCORE', s.lock, id_of(record)) - now - 1
   end

@@ -48,9 +48,8 @@ local function revoke(token, at_once, reason)
   local id, left = id_of(record), left_of(s, record)
   local _, _, lease = find(terms_of(record), ' .(%d+)')
   remember(id, reason, left + math.max(MIN_MEMORY, tonumber(lease), left))
-  notify(record, 'c')
-  -- A hand-off that was not claimed has no holder yet: it can end at once.
-  if not at_once and state_of(record) ~= 'h' then
+  notify(record, 'c' .. sub(id, 1, SHORT_ID))
+  if not at_once then
     if s.set then
       call('HSET', s.data, id, id .. 'r' .. sub(record, WAITS))
     else
@@ -80,7 +79,7 @@ local function remove_waiter(short, reason)
   local _, _, lease = find(terms_of(record), ' .(%d+)')
   remember(id, reason, math.max(MIN_MEMORY, tonumber(lease)))
   leave_queue(s, { id })
-  notify(record, 'l')
+  notify(record, 'l' .. sub(id, 1, SHORT_ID))
   hand_off(s)
   return 'done'
 end

@@ -11,7 +11,7 @@ local function renew(lock, mark, lease, kind, ms)
     if reason then return { 'revoked', reason, 0 } end
     return { 'unknown' }
   end
-  if kind == 'w' then return { 'handed', left_of(lock) or ms } end
+  if kind == 'w' then return { 'held', left_of(lock) or ms } end
   local left = extend(lock, ms)
   local before = field(lease, value, KIND, 1)
   if before and before ~= kind then call('SETRANGE', lock, #lease + KIND - 1, kind) end

@@ -28,8 +28,8 @@ if node[1] == ARGV[1] then
       end
       call('DEL', LOCK)
     end
-  elseif not kept[3] and sub(value, 1, ID_END) ~= id and find(value, '^[ghr][-w][ld]', STATE)
-    and find(value, '^%d%d%d%d%dx [ld]%d+;', WINDOW) then
+  elseif not kept[3] and sub(value, 1, ID_END) ~= id and find(value, '^[gr][-w][ld]', STATE)
+    and find(value, '^%d%d%d%d%dx [ld]%d+;', HAND_OFF) then
     local left = call('PTTL', LOCK)
     if left > 0 then
       -- At its release the holder must know that there are waiters.

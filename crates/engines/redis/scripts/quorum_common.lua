@@ -49,13 +49,13 @@ end
 local function is_record(text)
   return #text >= TERMS and find(sub(text, 1, ID_END), '^[0-9a-f]+$')
     and find(sub(text, STATE, HOLD), '^[ghrf][-w][ld]$')
-    and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$') and find(sub(text, TOKEN, WINDOW_END), '^%d+$')
+    and find(sub(text, CLIENT, INBOX_END), '^[0-9a-f]+$') and find(sub(text, TOKEN, HAND_OFF_END), '^%d+$')
 end
 
--- Returns whether a record was healed: copied from another node, without a vote of this one. The claim
--- window marks that, as there are no hand-offs here.
+-- Returns whether a record was healed: copied from another node, without a vote of this one. The
+-- lease of a hand-off marks that, as there are no hand-offs here.
 local HEALED = '00000'
-local function is_healed(record) return sub(record, WINDOW, WINDOW_END) == HEALED end
+local function is_healed(record) return sub(record, HAND_OFF, HAND_OFF_END) == HEALED end
 
 -- Returns the record under a lock key, or nil; and a description of any other value.
 local function holder(lock)

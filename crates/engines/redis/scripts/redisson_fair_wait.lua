@@ -9,7 +9,7 @@ local lock, other = lock_at(LOCK)
 other = other or queue.other()
 if other then return { 'foreign', other } end
 local left = lock and (left_of(LOCK) or MAX_LEASE)
-if lock and lock.counts[owner] then return { 'handed', left } end
+if lock and lock.counts[owner] then return { 'held', left } end
 local head, removed = queue.settle()
 if removed and not lock and head ~= owner then wake_waiter(head, verbs, tag) end
 local place = queue.place(owner)
@@ -19,5 +19,5 @@ if not place then
   return { 'unknown' }
 end
 queue.beat(owner, place)
-if not lock and place == 0 then return { 'handed', SILENCE } end
+if not lock and place == 0 then return { 'held', SILENCE } end
 return { 'queued', ahead(place, lock), math.min(left or HEARTBEAT, HEARTBEAT) }

@@ -28,7 +28,7 @@ local function renew(keys, owner, id, purpose, ms)
     end
     return left
   end
-  if kind and purpose == 'w' then return { 'handed', left_of(keys.lock) or MAX_LEASE } end
+  if kind and purpose == 'w' then return { 'held', left_of(keys.lock) or MAX_LEASE } end
   local reason = reason_of(call('GET', keys.mark))
   if reason then return { 'revoked', reason, 0 } end
   return { 'unknown' }

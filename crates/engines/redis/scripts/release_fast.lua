@@ -32,12 +32,12 @@ do
           if not last or (#last == 16 and last < since and tonumber(last)) then
             local prefix = CLUSTER and string.match(COUNTER, '^(.-)fence:{') or sub(COUNTER, 1, -6)
             local receivers = redis.pcall('PUBLISH', prefix .. 'inbox:' .. sub(entry, INBOX, INBOX_END),
-              'l' .. sub(id, 1, SHORT_ID))
+              'g' .. sub(id, 1, GRANT_ID) .. since)
             -- In a cluster, the node counts only its own subscribers.
             if CLUSTER or receivers ~= 0 then
               call('ZREM', queue, first, 't' .. id)
-              call('SET', LOCK, id .. (waiting > 1 and 'hw' or 'h-') .. sub(entry, HOLD, INBOX_END)
-                .. since .. since .. sub(entry, WINDOW), 'PX', sub(entry, WINDOW, WINDOW_END))
+              call('SET', LOCK, id .. (waiting > 1 and 'gw' or 'g-') .. sub(entry, HOLD, INBOX_END)
+                .. since .. since .. sub(entry, HAND_OFF), 'PX', tonumber(sub(entry, HAND_OFF, HAND_OFF_END)))
               return 'released'
             end
           elseif type(last) == 'string' then

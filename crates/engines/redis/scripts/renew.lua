@@ -27,7 +27,7 @@ local function renew(s, id, purpose, ms)
     update_inbox(s, id, record, sub(purpose, INBOX - HOLD + 1, INBOX_END - HOLD + 1))
     return { 'queued', position, next_look(s, position) }
   end
-  if state == 'h' or sub(purpose, 1, 1) == 'w' then return { 'handed', left_of(s, record) } end
+  if sub(purpose, 1, 1) == 'w' then return { 'held', left_of(s, record) } end
   if state == 'r' then return { 'revoked', revoked(s, id) or '', left_of(s, record) } end
   return extend_shared(s, id, record, purpose, ms)
 end

@@ -29,7 +29,17 @@ pub(crate) struct ProcessInbox {
     clock: Arc<dyn Clock>,
     channel: Vec<u8>,
     watches: Arc<Watches>,
+    grants: Grants,
     opened: Mutex<Option<Opened>>,
+}
+
+/// What the message of a hand-off is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Grants {
+    /// The grant.
+    Believed,
+    /// A hint to ask: whether the server may grant, or replicas have the grant, shows the reply.
+    Asked,
 }
 
 #[derive(Debug)]
@@ -91,8 +101,9 @@ impl ProcessInbox {
         clock: Arc<dyn Clock>,
         channel: Vec<u8>,
         watches: Arc<Watches>,
+        grants: Grants,
     ) -> ProcessInbox {
-        ProcessInbox { link, clock, channel, watches, opened: Mutex::default() }
+        ProcessInbox { link, clock, channel, watches, grants, opened: Mutex::default() }
     }
 
     /// Starts to subscribe, without waiting for the confirmation.
@@ -168,7 +179,7 @@ impl ProcessInbox {
             // A hint can come as soon as the script has run, before the reply is read.
             self.watches.expect(id);
         }
-        // A contender that is queued already may have to claim the name, and must not wait here.
+        // A contender that is queued already may hold the name by now, and must not wait here.
         let subscribed = if request.queue && !request.known {
             self.subscribed_within(limit).await
         } else {
@@ -186,7 +197,11 @@ impl ProcessInbox {
         let ended = end.clone();
         let watches = self.watches.clone();
         let receiving = self.watches.clone();
-        let handler = Box::new(move |message: &[u8]| receiving.deliver(message));
+        let grants = self.grants;
+        let handler = Box::new(move |message: &[u8]| match grants {
+            Grants::Believed => receiving.deliver(message),
+            Grants::Asked => receiving.deliver_hint(message),
+        });
         let mut subscription = self.link.subscribe_with(self.channel.clone(), handler);
         self.link.spawn(Box::pin(async move {
             loop {

@@ -5,21 +5,19 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::{HAND_OVER_BATCH, MAX_CLAIM_WINDOW, QUEUE_SILENCE};
+use holdline_core::contract::{HAND_OVER_BATCH, MAX_HAND_OFF_LEASE, QUEUE_SILENCE};
 use holdline_core::quorum::SKEW;
 use holdline_core::quorum::configuration::MAX_LEASE_CAP;
 use holdline_core::{ContractTimes, FencingToken};
 
-/// How much longer than its claim window the key of a hand-off lasts. In a record, the sum has five
-/// digits of milliseconds.
-pub(crate) const HAND_OFF_MARGIN: Duration = Duration::from_secs(9);
 /// How much longer than its contents a key lasts, so that a command can still see who expired.
 const KEY_MARGIN: Duration = Duration::from_secs(5);
 
 /// The default of Redisson's `fairLockWaitTimeout`.
 const FAIR_LOCK_WAIT: Duration = Duration::from_secs(300);
 
-const _: () = assert!(MAX_CLAIM_WINDOW.as_millis() + HAND_OFF_MARGIN.as_millis() < 100_000);
+// In a record, the lease of a hand-off has five digits of milliseconds.
+const _: () = assert!(MAX_HAND_OFF_LEASE.as_millis() < 100_000);
 // The scripts compute with the whole seconds of the server's clock.
 const _: () = assert!(QUEUE_SILENCE.subsec_nanos() == 0);
 
@@ -35,11 +33,10 @@ pub(crate) fn native(times: &ContractTimes) -> String {
     let margin = KEY_MARGIN.as_millis();
     let keep_least = times.queue_silence.as_millis() + margin;
     format!(
-        "local SILENCE_S, HEARTBEAT, CLAIM_MARGIN, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, \
+        "local SILENCE_S, HEARTBEAT, MARGIN, KEEP, KEEP_LEAST, MIN_MEMORY, \
          MAX_LEASE, MAX_HANDED \
-         = {silence}, {}, {}, {margin}, '{}', {keep_least}, {}, {}, {HAND_OVER_BATCH}\n",
+         = {silence}, {}, {margin}, '{}', {keep_least}, {}, {}, {HAND_OVER_BATCH}\n",
         times.queue_heartbeat.as_millis(),
-        HAND_OFF_MARGIN.as_millis(),
         keep_least + 2 * margin,
         times.min_tombstone.as_millis(),
         times.max_lease.as_millis(),
@@ -105,7 +102,7 @@ mod tests {
             ..ContractTimes::DEFAULT
         };
         let native = native(&times);
-        assert!(native.ends_with(" = 17, 18000, 9000, 5000, '32000', 22000, 19000, 21000, 64\n"));
+        assert!(native.ends_with(" = 17, 18000, 5000, '32000', 22000, 19000, 21000, 64\n"));
         assert_eq!(plain(&times), "local MAX_LEASE = 21000\n");
         assert!(redisson(&times).ends_with(" = 21000, 5000, 922337203685477, 9007199254740991\n"));
         assert!(

@@ -6,12 +6,12 @@
 //! `InterProcessReadWriteLock` share names with it.
 //!
 //! # Guarantees
-//! It keeps the promises of the lock table. Leases expire with their session, and a hand-off needs
-//! no claim. Exclusion depends on session timing. A renewal is committed by a majority, and neither
-//! a fifth of the session nor a pause of this process is counted on. But a leader that does not
-//! ping its members twice a tick may learn of a heartbeat too late. Pass the fencing token to the
-//! resource that must not be written twice. A new ensemble, and one restored from an old snapshot,
-//! may repeat tokens.
+//! It keeps the promises of the lock table. Leases expire with their session, and a hand-off is
+//! a whole lease. Exclusion depends on session timing. A renewal is committed by a majority, and
+//! neither a fifth of the session nor a pause of this process is counted on. But a leader that does
+//! not ping its members twice a tick may learn of a heartbeat too late. Pass the fencing token to
+//! the resource that must not be written twice. A new ensemble, and one restored from an old
+//! snapshot, may repeat tokens.
 //!
 //! # Read next
 //! `engine` for the capabilities, `keys` for the layout, `queue` for holders and waiters;

@@ -87,7 +87,7 @@ mod tests {
             hold: Hold::Leased(Duration::from_secs(30)),
             queue,
             known: false,
-            claim_window: Duration::from_secs(1),
+            hand_off_lease: Duration::from_secs(1),
             metadata: Metadata::default(),
         }
     }

@@ -204,8 +204,8 @@ impl Store {
             }
         }
         match request.purpose {
-            // This process was just paused, so a claim would get the same reply. If the session is
-            // of no use any more, the claim is wanted: it makes the waiter join the queue again.
+            // This process was just paused, so a repeated request would get the same reply. If the
+            // session is of no use any more, it is wanted: the waiter joins the queue again.
             Purpose::Wait
                 if !held.reported
                     && !held.session.is_sure(since)
@@ -214,7 +214,7 @@ impl Store {
                 let next_look = held.session.next_look();
                 Ok(RenewReply::Queued { position: Some(0), next_look })
             }
-            Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
+            Purpose::Wait => Ok(RenewReply::Held { left: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(request, hold, &held, own, since).await,
         }
     }

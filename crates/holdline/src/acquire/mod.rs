@@ -2,7 +2,8 @@
 //!
 //! Invariant A1: a request is repeated under its lease id only while the ticket is armed. After the
 //! id was given up, the next request has a new id.
-//! Invariant A2: validity counts from the clock as read before the request that was granted.
+//! Invariant A2: validity counts from the clock as read before the request that was granted, or,
+//! by the message of a hand-off, before the last request that was answered as queued.
 //! Invariant A3: the ticket is responsible for the lease id until the attempt ends, however it
 //! ends.
 //! Invariant A4: an attempt waits through an outage of the store until its limit, and then reports
@@ -17,9 +18,8 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_core::future::BoxFuture;
 use futures_util::future::{Either, select};
-use holdline_core::contract::QUEUE_HEARTBEAT;
+use holdline_core::contract::{QUEUE_HEARTBEAT, hand_off_lease};
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{
     AcquireReply, AcquireRequest, Answer, Backoff, Certainty, ErrorKind, Hints, HolderSummary,
@@ -28,7 +28,7 @@ use holdline_core::{
 use tracing::Instrument;
 
 use crate::core::local_queues::Turn;
-use crate::core::{Core, RequestTimes, Shared};
+use crate::core::{Core, Shared};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::guard::ticket::Ticket;
@@ -143,8 +143,8 @@ pub(crate) async fn acquire(
             Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let times = RequestTimes { sent, limit: wait.limit(shared, sent) };
-                let answer = await_answer(&mut ticket, queue, later, times);
+                let answer = shared.await_answer_here(later, wait.limit(shared, sent));
+                let answer = await_answer(&mut ticket, queue, answer, sent);
                 let reply = answer.instrument(progress.span().clone()).await;
                 ticket.unsettled = reply.is_none();
                 reply
@@ -189,7 +189,9 @@ fn granted_at_once(
         lease_id,
         token: *token,
         sent,
+        since: sent,
         left: *left,
+        handed: false,
         anchor: anchor.take(),
         unsettled: false,
     })
@@ -212,27 +214,27 @@ fn new_request(
         hold: plan.hold.first(),
         queue,
         known: false,
-        claim_window: shared.claim_window(),
+        hand_off_lease: hand_off_lease(plan.hold),
         metadata,
     }
 }
 
-/// Waits for the answer to a request until its limit.
+/// Waits for the answer to a request that was sent at `sent`.
 ///
 /// The store may have queued the request and be slow to answer. When the answer takes longer than a
 /// heartbeat interval, heartbeats for the queue entry start.
 async fn await_answer(
     ticket: &mut Ticket<'_>,
     queue: bool,
-    later: BoxFuture<'_, Result<AcquireReply, LockError>>,
-    times: RequestTimes,
+    answer: impl Future<Output = Reply>,
+    sent: Moment,
 ) -> Reply {
     let shared = ticket.shared();
-    let answer = pin!(shared.await_answer_here(later, times));
+    let answer = pin!(answer);
     if !queue {
         return answer.await;
     }
-    match select(answer, shared.clock.sleep_until(times.sent.after(QUEUE_HEARTBEAT))).await {
+    match select(answer, shared.clock.sleep_until(sent.after(QUEUE_HEARTBEAT))).await {
         Either::Left((reply, _)) => reply,
         Either::Right(((), answer)) => {
             ticket.enqueue(Duration::ZERO);
@@ -271,6 +273,8 @@ struct Attempt<'a> {
 /// What an attempt does next.
 enum Next {
     Ask,
+    /// The message of a hand-off has granted the name.
+    Begin(Granted),
     /// After a pause since the last request.
     NewId,
     /// Without a pause: a hint says that the answer may be another by now.
@@ -308,15 +312,22 @@ impl Attempt<'_> {
             let early = self.place.as_mut().is_some_and(QueuePlace::asked_early);
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
-                    let lease_id = self.ticket.lease_id;
-                    let unsettled = self.ticket.unsettled;
                     let sent = self.shared.validity_start(sent);
-                    return Ok(Granted { lease_id, token, sent, left, anchor, unsettled });
+                    return Ok(Granted {
+                        lease_id: self.ticket.lease_id,
+                        token,
+                        sent,
+                        since: sent,
+                        left,
+                        handed: self.is_hand_off(left),
+                        anchor,
+                        unsettled: self.ticket.unsettled,
+                    });
                 }
                 Some(Ok(AcquireReply::Queued { position, holder, next_look })) => {
                     self.record_holder(holder);
                     self.end_outage(position);
-                    self.wait_in_queue(position, next_look).await
+                    self.wait_in_queue(sent, position, next_look).await
                 }
                 Some(Ok(AcquireReply::Busy { holder, next_look, .. })) => {
                     let held = holder.is_some();
@@ -359,6 +370,7 @@ impl Attempt<'_> {
             };
             match next {
                 Next::Ask => {}
+                Next::Begin(granted) => return Ok(granted),
                 Next::NewIdAtOnce => self.restart()?,
                 Next::NewId => {
                     self.restart()?;
@@ -369,6 +381,14 @@ impl Attempt<'_> {
             }
             (sent, reply) = self.ask().await;
         }
+    }
+
+    /// Returns whether what is left of a grant is the short lease of a hand-off, not the lease that
+    /// was requested.
+    fn is_hand_off(&self, left: Option<Duration>) -> bool {
+        let first = self.request.hold.duration();
+        let is_short = left <= Some(self.request.hand_off_lease) && left < first;
+        left.is_some() && is_short && self.shared.engine.capabilities().queue
     }
 
     async fn ask(&mut self) -> (Moment, Reply) {
@@ -382,8 +402,8 @@ impl Attempt<'_> {
             Answer::Ready(reply) => reply,
             Answer::Later(_) if !shared.is_own_process() => None,
             Answer::Later(later) => {
-                let times = RequestTimes { sent, limit };
-                await_answer(&mut self.ticket, self.request.queue, later, times).await
+                let answer = shared.await_answer_here(later, limit);
+                await_answer(&mut self.ticket, self.request.queue, answer, sent).await
             }
         };
         self.ticket.unsettled = before || reply.is_none();
@@ -559,7 +579,7 @@ impl Attempt<'_> {
                 error
             }
             Next::Fail(error) => error,
-            Next::Ask | Next::NewId | Next::NewIdAtOnce | Next::TimedOut => {
+            Next::Ask | Next::Begin(_) | Next::NewId | Next::NewIdAtOnce | Next::TimedOut => {
                 let holder = self.holder_now();
                 let given_up = self.ticket.give_up().await.is_some();
                 let certainty = if given_up { Certainty::NotApplied } else { Certainty::Unknown };

@@ -6,11 +6,13 @@ use std::time::Duration;
 
 use futures_util::StreamExt;
 use futures_util::future::{Either, select};
-use holdline_core::{Certainty, Hints, Mode, Moment};
+use holdline_core::contract::Hint;
+use holdline_core::{Certainty, FencingToken, HandOff, Hints, Mode, Moment};
 
 use super::{Attempt, Next};
 use crate::core::own_waiters::OwnPlace;
 use crate::core::queue_cell::{QueueCell, QueueNews};
+use crate::grant::{self, Granted};
 
 /// An entry in the engine's queue, and its sources of events.
 pub(super) struct QueuePlace {
@@ -39,7 +41,7 @@ impl QueuePlace {
 
 /// What ends a wait in the queue.
 enum QueueEvent {
-    Hint,
+    Hint(Hint),
     HintsEnd,
     News(QueueNews),
     Limit,
@@ -49,6 +51,7 @@ impl Attempt<'_> {
     /// Waits in the queue until the request should be repeated.
     pub(super) async fn wait_in_queue(
         &mut self,
+        sent: Moment,
         position: Option<usize>,
         next_look: Duration,
     ) -> Next {
@@ -56,12 +59,13 @@ impl Attempt<'_> {
         self.repeat_pause.reset();
         self.request.known = true;
         let cell = self.ticket.enqueue(next_look);
-        cell.mark_queued();
+        cell.mark_queued(sent);
         if self.place.is_none() {
             // Opened after the reply, so it includes everything that has happened since (rule G4).
             let hints = self.shared.runtime.within(|| self.watch());
-            let exclusive = self.plan.mode == Mode::Exclusive;
-            let own = exclusive.then(|| self.shared.own_waiters.join(&self.plan.name, &cell));
+            let direct = self.shared.engine.capabilities().hand_off == HandOff::Direct;
+            let wakes = direct && self.plan.mode == Mode::Exclusive;
+            let own = wakes.then(|| self.shared.own_waiters.join(&self.plan.name, &cell));
             self.place = Some(QueuePlace {
                 cell,
                 hints,
@@ -89,14 +93,14 @@ impl Attempt<'_> {
         loop {
             match self.next_event().await {
                 QueueEvent::Limit => return Next::TimedOut,
-                QueueEvent::Hint => return Next::Ask,
+                QueueEvent::Hint(Hint::Granted { token }) => return self.begin_handed(token),
+                QueueEvent::Hint(_) => return Next::Ask,
                 QueueEvent::HintsEnd => {}
                 QueueEvent::News(news) => {
                     if let Some(error) = news.refused {
                         return Next::Fail(error);
                     }
-                    if news.handed {
-                        self.shared.observe(|observer| observer.handed(self.subject()));
+                    if news.held {
                         return Next::Ask;
                     }
                     if news.doubtful || news.may_be_next {
@@ -114,6 +118,36 @@ impl Attempt<'_> {
                 }
             }
         }
+    }
+
+    /// Returns the grant of a hand-off whose message has arrived. The store made it after it had
+    /// answered the last request as queued, so its lease counts from before that request.
+    ///
+    /// The store is asked if little of the lease is left. It is asked, too, if the id may have been
+    /// queued twice, since then the message may be about the first time: a request under it went
+    /// unanswered, or the caller chose it and may have used it before.
+    fn begin_handed(&self, token: FencingToken) -> Next {
+        let now = self.shared.clock.now();
+        let queued_at = self.place.as_ref().and_then(|place| place.cell.queued_at());
+        let once = !self.ticket.unsettled && self.plan.lease_id.is_none();
+        let Some(sent) = queued_at.filter(|_| once) else { return Next::Ask };
+        let sent = self.shared.validity_start(sent);
+        let lease = self.request.hand_off_lease;
+        let until = grant::validity_of(self.plan, sent, Some(lease));
+        let whole = sent.until(until);
+        if now.until(until) < whole / 4 {
+            return Next::Ask;
+        }
+        Next::Begin(Granted {
+            lease_id: self.ticket.lease_id,
+            token,
+            sent,
+            since: now,
+            left: Some(lease),
+            handed: true,
+            anchor: None,
+            unsettled: false,
+        })
     }
 
     fn watch(&self) -> Hints {
@@ -156,7 +190,7 @@ impl Attempt<'_> {
         let event = async {
             match select(news, std::pin::pin!(hints)).await {
                 Either::Left((news, _)) => QueueEvent::News(news),
-                Either::Right((Some(_), _)) => QueueEvent::Hint,
+                Either::Right((Some(hint), _)) => QueueEvent::Hint(hint),
                 Either::Right((None, _)) => QueueEvent::HintsEnd,
             }
         };

@@ -22,7 +22,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use futures_core::future::BoxFuture;
-use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT};
 use holdline_core::snapshot::coarse;
 use holdline_core::{
     Answer, Certainty, ClientId, Clock, Engine, ErrorKind, HealthFeed, HolderFields, LockError,
@@ -69,7 +68,6 @@ pub(crate) struct Shared {
     pid: AtomicU32,
     /// No new attempt begins.
     pub(crate) closing: AtomicBool,
-    round_trip: AtomicU64,
     /// A planted bug, which the simulation must find.
     #[cfg(feature = "_mutants")]
     pub(crate) counts_from_reply: AtomicBool,
@@ -93,13 +91,6 @@ pub(crate) struct Parts {
     pub(crate) answer_within: Duration,
 }
 
-/// When a request was sent, and until when its answer is awaited.
-#[derive(Clone, Copy)]
-pub(crate) struct RequestTimes {
-    pub(crate) sent: Moment,
-    pub(crate) limit: Moment,
-}
-
 impl Shared {
     pub(crate) fn new(parts: Parts) -> Shared {
         let client = parts.entropy.client_id();
@@ -121,7 +112,6 @@ impl Shared {
             own_waiters: Arc::default(),
             pid: AtomicU32::new(std::process::id()),
             closing: AtomicBool::new(false),
-            round_trip: AtomicU64::new(0),
             #[cfg(feature = "_mutants")]
             counts_from_reply: AtomicBool::new(false),
         }
@@ -228,14 +218,6 @@ impl Shared {
         }
     }
 
-    /// Returns the claim window of this client: four round trips, and at least two heartbeats. If a
-    /// hint is lost, the heartbeat finds the hand-off up to a whole interval later, when a window
-    /// of one interval would just be over.
-    pub(crate) fn claim_window(&self) -> Duration {
-        let round_trip = Duration::from_nanos(self.round_trip.load(Ordering::Relaxed));
-        (round_trip * 4).max(QUEUE_HEARTBEAT * 2).clamp(MIN_CLAIM_WINDOW, MAX_CLAIM_WINDOW)
-    }
-
     /// Waits for an answer until `limit`; `None` if none arrived.
     ///
     /// The engine is always polled inside a runtime: the caller's, or the worker's if there is
@@ -244,32 +226,26 @@ impl Shared {
         match answer {
             Answer::Ready(answer) => answer,
             Answer::Later(_) if !self.is_own_process() => None,
-            Answer::Later(future) => {
-                let times = RequestTimes { sent: self.clock.now(), limit };
-                self.await_answer_here(future, times).await
-            }
+            Answer::Later(future) => self.await_answer_here(future, limit).await,
         }
     }
 
-    /// Does the same if the process is known to be our own, and the clock was just read.
+    /// Does the same if the process is known to be our own.
     pub(crate) async fn await_answer_here<T>(
         &self,
         mut future: BoxFuture<'_, T>,
-        times: RequestTimes,
+        limit: Moment,
     ) -> Option<T> {
-        let RequestTimes { sent, limit } = times;
         let mut timer = None;
-        let mut wait = std::pin::pin!(poll_fn(|context| {
+        poll_fn(|context| {
             let polled = self.runtime.within(|| future.as_mut().poll(context));
             if polled.is_ready() {
                 return polled.map(Some);
             }
             let timer = timer.get_or_insert_with(|| self.clock.sleep_until(limit));
             timer.as_mut().poll(context).map(|()| None)
-        }));
-        let answer = wait.as_mut().await;
-        self.record_round_trip(sent.until(self.clock.now()));
-        answer
+        })
+        .await
     }
 
     /// Waits for the answer to a release that frees a name, and wakes the next attempt of this
@@ -290,13 +266,6 @@ impl Shared {
             return self.clock.now();
         }
         sent
-    }
-
-    /// Records a round trip; keeps the longest recent one, which decays.
-    fn record_round_trip(&self, taken: Duration) {
-        let taken = u64::try_from(taken.as_nanos()).unwrap_or(u64::MAX);
-        let before = self.round_trip.load(Ordering::Relaxed);
-        self.round_trip.store(taken.max(before - before / 8), Ordering::Relaxed);
     }
 
     /// Returns the deadline for the answer to a request that is sent now.

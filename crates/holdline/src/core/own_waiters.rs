@@ -1,7 +1,8 @@
 //! The queued attempts of this client, by name: a release wakes the next one itself.
 //!
-//! If the next holder is an attempt of the client that releases, its claim follows the release at
-//! once, and the hand-off takes one round trip. Otherwise it would wait for the store's message.
+//! Only where waiters ask for their grant. If the next holder is an attempt of the client that
+//! releases, its request follows the release at once, and the hand-off takes one round trip.
+//! Otherwise it would wait for the store's message.
 //!
 //! Invariant O1: the wake-up is a hint. The attempt asks the store, which decides. If the store
 //! does not answer, the attempt waits on as if it had not asked.

@@ -1,6 +1,6 @@
 //! What the queue heartbeat reports to the waiter of a queue entry.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use holdline_core::{LockError, Moment};
@@ -15,16 +15,16 @@ pub(crate) struct QueueCell {
     news: Mutex<QueueNews>,
     changed: Notify,
     failing_since: Mutex<Option<Moment>>,
-    /// The store has confirmed the queue entry. Before that, `Unknown` proves nothing: the request
-    /// may still be in transit.
-    queued: AtomicBool,
+    /// When the last request was sent that the store answered as queued, in nanoseconds and one
+    /// more; 0 before. Until then, `Unknown` proves nothing: the request may still be in transit.
+    queued_at: AtomicU64,
 }
 
 /// News for a waiter.
 #[derive(Default)]
 pub(crate) struct QueueNews {
-    /// The name was handed over to its id: repeat the request to claim it.
-    pub(crate) handed: bool,
+    /// The name is granted to its id: repeat the request to read the grant.
+    pub(crate) held: bool,
     /// This client has just released the name: it may be handed to its id.
     pub(crate) may_be_next: bool,
     /// The store no longer has the id.
@@ -55,15 +55,15 @@ impl QueueCell {
         std::mem::take(&mut *self.news.lock())
     }
 
-    /// Records that the store has just confirmed the queue entry.
-    pub(crate) fn mark_queued(&self) {
-        self.queued.store(true, Ordering::Release);
+    /// Records that the store has answered a request sent at `sent` as queued.
+    pub(crate) fn mark_queued(&self, sent: Moment) {
+        self.queued_at.fetch_max(sent.as_nanos().saturating_add(1), Ordering::AcqRel);
         self.record_success();
     }
 
-    /// Returns whether the store has confirmed the queue entry.
-    pub(crate) fn is_queued(&self) -> bool {
-        self.queued.load(Ordering::Acquire)
+    /// Returns when the last request was sent that was answered as queued: a hand-off is later.
+    pub(crate) fn queued_at(&self) -> Option<Moment> {
+        self.queued_at.load(Ordering::Acquire).checked_sub(1).map(Moment::from_nanos)
     }
 
     /// Records that a heartbeat was answered.
@@ -84,7 +84,7 @@ impl QueueCell {
             return self.update(|news| news.refused = Some(error.clone()));
         }
         let since = *self.failing_since.lock().get_or_insert(now);
-        if since.until(now) >= silence_limit && self.queued.load(Ordering::Acquire) {
+        if since.until(now) >= silence_limit && self.queued_at().is_some() {
             self.update(|news| news.doubtful = true);
         }
     }

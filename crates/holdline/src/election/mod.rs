@@ -24,7 +24,7 @@ pub use observe::Leaders;
 
 use std::time::Duration;
 
-use holdline_core::{GrantState, LockError, LockName, Mode, Snapshot};
+use holdline_core::{LockError, LockName, Mode, Snapshot};
 
 use crate::client::Client;
 use crate::plan::options::LockOptions;
@@ -274,10 +274,9 @@ impl Election {
     }
 }
 
-/// Finds the leader in a snapshot: the exclusive holder that has claimed its grant. A freeze, a
-/// reader and a client without tokens lead nothing.
+/// Finds the leader in a snapshot: the exclusive holder. A freeze, a reader and a client without
+/// tokens lead nothing.
 fn leader_of(snapshot: &Snapshot) -> Option<Leader> {
     let holder = snapshot.holders.first()?;
-    let leads = holder.summary.mode == Mode::Exclusive && holder.state != GrantState::Handed;
-    if leads { Leader::of(&holder.summary) } else { None }
+    if holder.summary.mode == Mode::Exclusive { Leader::of(&holder.summary) } else { None }
 }

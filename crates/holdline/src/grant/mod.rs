@@ -155,15 +155,21 @@ struct Reasons {
 pub(crate) struct Granted {
     pub(crate) lease_id: LeaseId,
     pub(crate) token: FencingToken,
+    /// From when on `left` counts: when a request was sent that the store answered before it
+    /// granted the name, or by granting it.
     pub(crate) sent: Moment,
+    /// When the hold begins.
+    pub(crate) since: Moment,
     pub(crate) left: Option<Duration>,
+    /// The lease is a hand-off's, shorter than the whole: a renewal extends it.
+    pub(crate) handed: bool,
     pub(crate) anchor: Option<Anchor>,
     pub(crate) unsettled: bool,
 }
 
 /// Returns until when a lease is valid if the store reports `left`. That is never more than was
 /// requested: a store whose clock was set back reports too much.
-fn validity_of(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
+pub(crate) fn validity_of(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
     if let (Some(left), Some((first, believed))) = (left, plan.first_lease)
         && left == first
     {
@@ -175,23 +181,23 @@ fn validity_of(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
 
 impl Grant {
     pub(crate) fn new(plan: &Arc<Plan>, granted: Granted) -> Grant {
-        let Granted { lease_id, token, sent, left, anchor, unsettled } = granted;
-        let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| sent.after(limit));
+        let Granted { lease_id, token, sent, since, left, handed, anchor, unsettled } = granted;
+        let max_hold_at = plan.max_hold.map_or(Moment::NEVER, |limit| since.after(limit));
         let until = validity_of(plan, sent, left).min(max_hold_at);
         let flags = Flags::default();
-        if plan.hold != plan.hold.first() {
+        if handed || plan.hold != plan.hold.first() {
             flags.set(Flag::First);
         }
         Grant {
             plan: plan.clone(),
             lease_id,
             token,
-            since: sent,
+            since,
             max_hold_at,
             unsettled,
             anchor,
             valid_until: AtomicU64::new(until.as_nanos()),
-            confirmed_at: AtomicU64::new(sent.as_nanos()),
+            confirmed_at: AtomicU64::new(since.as_nanos()),
             flags,
             cold: OnceLock::new(),
         }
@@ -255,6 +261,11 @@ impl Grant {
     pub(crate) fn risk_at(&self) -> Moment {
         let confirmed_at = Moment::from_nanos(self.confirmed_at.load(Ordering::Acquire));
         renewal::at_risk_at(confirmed_at, self.valid_until(), &self.plan.terms)
+    }
+
+    /// Returns whether the store has granted only a part of the whole lease so far.
+    pub(crate) fn is_partial(&self) -> bool {
+        self.flags.is_set(Flag::First)
     }
 
     /// Returns whether the keeper renews it; a lease without renewals only until it is whole.

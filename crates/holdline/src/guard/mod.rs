@@ -141,8 +141,9 @@ impl Guard {
     }
 
     /// Returns for how long the lease is still valid; zero once it is lost. A lease above
-    /// [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with that, and the keeper
-    /// extends it at once by a renewal.
+    /// [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with that, and one that
+    /// was waited for with some two seconds. The keeper extends both after
+    /// [`EXTEND_AFTER`](holdline_core::renewal::EXTEND_AFTER).
     pub fn remaining(&self) -> Duration {
         self.core.shared.clock.now().until(self.valid_until())
     }
@@ -241,6 +242,13 @@ impl Guard {
     /// Returns a handle for the code that runs under this guard.
     pub fn held(&self) -> Held {
         Held { shared: self.core.shared.clone(), grant: self.grant.clone() }
+    }
+
+    /// Returns whether the store has granted only a part of the lease so far: the first 30 s of a
+    /// longer one, or the short lease with which a hand-off begins. The keeper extends it soon, and
+    /// [`Guard::renew`] at once.
+    pub fn is_partial(&self) -> bool {
+        self.grant.is_partial()
     }
 
     /// Renews the lease now for its whole duration, and returns for how long it is valid. Leases

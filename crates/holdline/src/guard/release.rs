@@ -10,7 +10,7 @@ use holdline_core::{
 
 use super::ticket::Ticket;
 use crate::core::final_errors;
-use crate::core::{RequestTimes, Shared};
+use crate::core::Shared;
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
 
@@ -44,7 +44,7 @@ pub(crate) async fn release(
             let now = shared.clock.now();
             began = Some(now);
             let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
-            let answer = shared.await_answer_here(later, RequestTimes { sent: now, limit });
+            let answer = shared.await_answer_here(later, limit);
             match plan.mode {
                 Mode::Exclusive => shared.await_release(answer, &plan.name).await,
                 _ => answer.await,

@@ -122,9 +122,6 @@ pub trait Observer: Send + Sync + 'static {
     /// answer, or too few of its nodes vote. Called again after each repeated request.
     fn without_store(&self, subject: Subject<'_>, error: &holdline_core::LockError) {}
 
-    /// The name was handed to the attempt, which claims it now.
-    fn handed(&self, subject: Subject<'_>) {}
-
     /// The attempt lost its queue entry and queues again.
     fn requeued(&self, subject: Subject<'_>) {}
 
@@ -199,11 +196,6 @@ impl Observer for Both {
     fn without_store(&self, subject: Subject<'_>, error: &LockError) {
         self.0.without_store(subject, error);
         self.1.without_store(subject, error);
-    }
-
-    fn handed(&self, subject: Subject<'_>) {
-        self.0.handed(subject);
-        self.1.handed(subject);
     }
 
     fn requeued(&self, subject: Subject<'_>) {

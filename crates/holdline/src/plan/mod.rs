@@ -88,7 +88,7 @@ impl Plan {
             mode,
             kind: LockKind::Mutex,
             hold,
-            first_look: renewal::first_look(&terms, renews, hold != hold.first()),
+            first_look: renewal::first_look(&terms, renews),
             first_lease: first
                 .map(|first| (first, validity::validity_time(first, terms.drift_ppm()))),
             terms,

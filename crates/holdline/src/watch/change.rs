@@ -22,7 +22,7 @@ pub struct Change {
 /// holder or waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LockEvent {
-    /// A lease was granted and claimed.
+    /// A lease was granted.
     Granted {
         /// The holder.
         holder: Box<HolderView>,

@@ -44,8 +44,7 @@ impl WatchedName {
         WatchedName { snapshot, asked, answered, slack: BTreeMap::new() }
     }
 
-    /// Returns the holders and the queue. A contender to which the name was handed over, and which
-    /// has not claimed it yet, is among the holders, in that state.
+    /// Returns the holders and the queue.
     pub fn snapshot(&self) -> &Snapshot {
         &self.snapshot
     }
@@ -62,23 +61,15 @@ impl WatchedName {
     }
 
     fn holds(&self) -> impl Iterator<Item = &HolderView> {
-        self.snapshot.holders.iter().filter(|holder| holder.state != GrantState::Handed)
+        self.snapshot.holders.iter()
     }
 
     fn find_hold(&self, sought: HolderKey) -> Option<&HolderView> {
         self.holds().find(|holder| key(&holder.summary) == sought)
     }
 
-    /// The contenders: those to which the name was handed over, then the queue.
-    fn waiters(&self) -> impl Iterator<Item = WaiterView> {
-        let handed = self.snapshot.holders.iter().filter(|h| h.state == GrantState::Handed);
-        let handed = handed.map(|HolderView { summary, .. }| WaiterView {
-            lease_id: summary.lease_id,
-            mode: summary.mode,
-            waited: None,
-            metadata: summary.metadata.clone(),
-        });
-        handed.chain(self.snapshot.queue.iter().cloned())
+    fn waiters(&self) -> impl Iterator<Item = &WaiterView> {
+        self.snapshot.queue.iter()
     }
 
     fn contends(&self, lease_id: ShortLeaseId) -> bool {
@@ -193,7 +184,7 @@ impl<'a> Pair<'a> {
         }
         for waiter in before.waiters() {
             if self.now.is_none_or(|now| !now.contends(waiter.lease_id)) {
-                self.add(false, LockEvent::LeftQueue { waiter: Box::new(waiter) });
+                self.add(false, LockEvent::LeftQueue { waiter: Box::new(waiter.clone()) });
             }
         }
         let freeze = self.now.and_then(|now| now.snapshot.freeze.as_ref());
@@ -226,7 +217,7 @@ impl<'a> Pair<'a> {
             if self.before.is_none_or(|before| !before.contends(waiter.lease_id)) {
                 let is_cut = self.before.is_some_and(WatchedName::queue_is_cut);
                 let found = self.is_found(is_cut, waiter.waited);
-                self.add(found, LockEvent::Queued { waiter: Box::new(waiter), position });
+                self.add(found, LockEvent::Queued { waiter: Box::new(waiter.clone()), position });
             }
         }
         self.freezes(now);

@@ -1,7 +1,7 @@
 //! The queue heartbeat: one batch a second for all queue entries of this client.
 //!
-//! The heartbeat is also the poll: its answers return the state of each entry. It never claims: the
-//! waiter is woken and repeats its request.
+//! The heartbeat is also the poll: its answers return the state of each entry. If the name is
+//! granted to one, its waiter is woken and repeats its request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,7 +42,7 @@ pub(crate) struct HeartbeatEntry {
 
 impl HeartbeatEntry {
     pub(crate) fn new(key: Key, cell: &Arc<QueueCell>) -> HeartbeatEntry {
-        HeartbeatEntry { key, cell: cell.clone(), queued: cell.is_queued() }
+        HeartbeatEntry { key, cell: cell.clone(), queued: cell.queued_at().is_some() }
     }
 }
 
@@ -55,13 +55,18 @@ pub(crate) async fn send_heartbeat(
     batch: Vec<RenewRequest>,
 ) {
     debug_assert!(batch.iter().all(|entry| entry.purpose == Purpose::Wait));
+    let sent = shared.clock.now();
     let replies = shared.await_answer(shared.engine.renew(&batch), shared.limit()).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     let now = shared.clock.now();
     let mut wake = false;
     let silence_limit = silence_limit(shared.engine.capabilities().expiry);
     for entry in entries {
-        let next = handle_reply(&entry, now, silence_limit, replies.next());
+        let reply = replies.next();
+        if matches!(reply, Some(Ok(RenewReply::Queued { .. }))) {
+            entry.cell.mark_queued(sent);
+        }
+        let next = handle_reply(&entry, now, silence_limit, reply);
         let mut registry = shared.registry.lock();
         if registry.get(entry.key).is_some_and(|entry| matches!(entry.stage, Stage::Queued(_))) {
             // The next heartbeat is planned already, so a late answer does not delay it.
@@ -90,8 +95,8 @@ fn handle_reply(
                     cell.update(|news| (news.position, news.dropped) = (position, false));
                     return Some(next_look);
                 }
-                RenewReply::Handed { .. } | RenewReply::Renewed { .. } => {
-                    cell.update(|news| news.handed = true);
+                RenewReply::Held { .. } | RenewReply::Renewed { .. } => {
+                    cell.update(|news| news.held = true);
                 }
                 RenewReply::Unknown if !entry.queued => {}
                 // The store's reply to the request has the operator's reason.
@@ -132,7 +137,7 @@ mod tests {
     #[test]
     fn a_doubt_does_not_outlive_a_good_heartbeat() {
         let cell = Arc::new(QueueCell::default());
-        cell.mark_queued();
+        cell.mark_queued(at(1));
         let entry = HeartbeatEntry::new(Key::NONE, &cell);
         for second in 0..=4 {
             assert_eq!(handle_reply(&entry, at(second), SILENCE, gone()), Some(QUEUE_HEARTBEAT));
@@ -149,7 +154,7 @@ mod tests {
     #[test]
     fn a_place_that_an_operator_ended_is_asked_for_and_not_taken_again() {
         let cell = Arc::new(QueueCell::default());
-        cell.mark_queued();
+        cell.mark_queued(at(1));
         let entry = HeartbeatEntry::new(Key::NONE, &cell);
         let revoked = RenewReply::Revoked { reason: "why".to_owned(), left: None };
         handle_reply(&entry, at(1), SILENCE, Some(Ok(revoked)));
@@ -160,7 +165,7 @@ mod tests {
     fn unknown_proves_nothing_before_the_store_has_queued_the_id() {
         let cell = Arc::new(QueueCell::default());
         let early = HeartbeatEntry::new(Key::NONE, &cell);
-        cell.mark_queued();
+        cell.mark_queued(at(1));
         let late = HeartbeatEntry::new(Key::NONE, &cell);
         let unknown = || Some(Ok(RenewReply::Unknown));
         assert_eq!(handle_reply(&early, at(1), SILENCE, unknown()), Some(QUEUE_HEARTBEAT));

@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures_util::StreamExt;
 use futures_util::future::{Either, join_all, select};
 use holdline_core::{
-    ErrorKind, Expiry, GrantState, HolderView, LockError, LostReason, Moment, Purpose, RenewReply,
-    RenewRequest, renewal,
+    ErrorKind, Expiry, GrantState, Hint, HolderView, LockError, LostReason, Moment, Purpose,
+    RenewReply, RenewRequest, renewal,
 };
 
 use super::janitor;
@@ -32,10 +32,10 @@ const BUNDLE: Duration = Duration::from_millis(50);
 /// Most leases are released before that, so the rest is planned at the first check only.
 pub(crate) fn begin(grant: Arc<Grant>) -> (KeptLease, Moment) {
     let since = grant.since;
-    let until = grant.valid_until();
     // Renewal and warning are never before a quarter of the remaining time.
-    let quarter = until.as_nanos().saturating_sub(since.as_nanos()) / 4;
-    let due = since.after(grant.plan.first_look.min(Duration::from_nanos(quarter)));
+    let quarter = since.until(grant.valid_until()) / 4;
+    let look = if grant.is_partial() { renewal::EXTEND_AFTER } else { grant.plan.first_look };
+    let due = since.after(look.min(quarter));
     let keeping = KeptLease {
         renew_at: Moment::NEVER,
         risk_at: Moment::NEVER,
@@ -64,11 +64,11 @@ fn plan_first(keeping: &mut KeptLease) {
     if keeping.planned_for.is_some() {
         return;
     }
-    let sent = keeping.grant.since;
-    plan_next(keeping, sent);
-    let plan = &keeping.grant.plan;
-    if plan.hold != plan.hold.first() {
-        keeping.renew_at = sent;
+    let since = keeping.grant.since;
+    plan_next(keeping, since);
+    if keeping.grant.is_partial() {
+        let quarter = since.until(keeping.grant.valid_until()) / 4;
+        keeping.renew_at = since.after(renewal::EXTEND_AFTER.min(quarter));
     }
 }
 
@@ -288,12 +288,15 @@ pub(crate) fn apply_reply(
     match reply {
         Some(Ok(RenewReply::Renewed { left })) => {
             let sent = shared.validity_start(sent);
-            if let Some(slack) = grant.confirm(shared.clock.now(), sent, left) {
+            // What was left of a part of the lease says nothing about the pace of renewals.
+            let was_partial = grant.is_partial();
+            let slack = grant.confirm(shared.clock.now(), sent, left);
+            if let Some(slack) = slack.filter(|_| !was_partial) {
                 shared.observe(|observer| observer.renewed(grant.subject(), slack));
             }
             ReplyEffect::Kept
         }
-        Some(Ok(RenewReply::Handed { .. })) if !grant.wants_renewal() => ReplyEffect::There,
+        Some(Ok(RenewReply::Held { .. })) if !grant.wants_renewal() => ReplyEffect::There,
         Some(Ok(RenewReply::Revoked { reason, left })) => {
             if left == Some(Duration::ZERO) {
                 report_lost(shared, grant, LostReason::Revoked(reason));
@@ -306,7 +309,7 @@ pub(crate) fn apply_reply(
             report_lost(shared, grant, LostReason::Missing);
             ReplyEffect::NoMore
         }
-        Some(Ok(RenewReply::Handed { .. } | RenewReply::Queued { .. })) => {
+        Some(Ok(RenewReply::Held { .. } | RenewReply::Queued { .. })) => {
             grant.record_failure(&unexpected_reply(shared));
             ReplyEffect::Failed
         }
@@ -424,6 +427,8 @@ pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
             Either::Right((hint, _)) => hint,
         };
         match hint {
+            // It is held already.
+            Some(Hint::Granted { .. }) => {}
             Some(_) if renew_soon(&shared, key) => {}
             Some(_) => return,
             None => return watch_later(&shared, key),
@@ -475,19 +480,21 @@ mod tests {
                 let plan = core.plan("a", Mode::Exclusive, &options).expect("good");
                 let plan = Arc::new(plan);
                 for (jitter, part) in [(0, 1), (255, 1), (255, 7), (0, 1_000)] {
-                    let left = plan.hold.first().duration().map(|first| first / part);
-                    looked_at_in_time(&plan, left, jitter);
+                    looked_at_in_time(&plan, part, jitter);
                 }
             }
         }
     }
 
-    fn looked_at_in_time(plan: &Arc<Plan>, left: Option<Duration>, jitter: u8) {
+    fn looked_at_in_time(plan: &Arc<Plan>, part: u32, jitter: u8) {
+        let left = plan.hold.first().duration().map(|first| first / part);
         let granted = Granted {
             lease_id: LeaseId::from_bytes([jitter; 16]),
             token: FencingToken::MIN,
             sent: Moment::from_nanos(1_000_000_007),
+            since: Moment::from_nanos(1_000_000_007),
             left,
+            handed: part > 1,
             anchor: None,
             unsettled: false,
         };

@@ -174,21 +174,6 @@ async fn what_passes_is_waited_out_and_other_errors_end_the_stream() {
     assert!(matches!(error.kind(), ErrorKind::Refused { .. }), "{error}");
 }
 
-#[tokio::test]
-async fn a_candidate_that_has_not_claimed_its_turn_does_not_lead() {
-    let (engine, clock) = engine();
-    let faulty = Faulty::new(engine.clone());
-    let (one, two) = (client(engine, &clock, 1), client(faulty.clone(), &clock, 2));
-    let first = election(&one).campaign("one").await.expect("nobody leads");
-    let waiter = tokio::spawn(async move { election(&two).campaign("two").await });
-    settle().await;
-    faulty.line.judge(|_, _| Fate::RequestLost);
-    let _ = first.resign().await;
-    assert_eq!(look(&one, "e").await.holder_count, 1, "it was handed the name");
-    assert_eq!(election(&one).leader().await.expect("answered"), None);
-    waiter.abort();
-}
-
 fn invalid(result: Result<impl Sized, LockError>) -> (&'static str, String) {
     let Err(error) = result else { panic!("it is refused") };
     match error.kind() {

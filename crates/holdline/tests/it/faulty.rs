@@ -21,7 +21,8 @@ use parking_lot::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Call {
     Acquire,
-    Claim,
+    /// An acquire under an id that the store has answered.
+    Again,
     Renew,
     Beat,
     Release,
@@ -249,7 +250,7 @@ impl Engine for Faulty {
         request: &'a AcquireRequest,
     ) -> Answer<'a, Result<AcquireReply, LockError>> {
         self.line.acquired.lock().push((request.lease_id, request.known));
-        let fate = self.line.fate(if request.known { Call::Claim } else { Call::Acquire });
+        let fate = self.line.fate(if request.known { Call::Again } else { Call::Acquire });
         if fate == Fate::Late {
             self.line.late.lock().push(request.clone());
         }

@@ -61,6 +61,7 @@ async fn contend(client: Client, clock: ManualClock, seen: Arc<Seen>) {
 async fn run(
     silent: bool,
     repeat: bool,
+    deaf: bool,
     judge: impl Fn(Call, usize) -> Fate + Send + Sync + 'static,
 ) -> BTreeMap<Call, usize> {
     let (inner, clock) = engine();
@@ -71,6 +72,7 @@ async fn run(
             Client::with_options(Arc::new(faulty.clone()), options(&clock, seed)).expect("a client")
         })
         .collect();
+    faulty.line.deaf.store(deaf, Ordering::Relaxed);
     faulty.line.judge(judge);
     let contenders: Vec<_> =
         clients.iter().map(|client| contend(client.clone(), clock.clone(), seen.clone())).collect();
@@ -117,8 +119,19 @@ async fn every_message_can_be_lost_once_where_an_unknown_id_is_dead() {
 }
 
 async fn lose_each(repeat: bool) {
-    let good = run(false, repeat, |_, _| Fate::Good).await;
-    for call in [Call::Acquire, Call::Claim, Call::Renew, Call::Beat, Call::Release] {
+    // Without messages the heartbeat finds the hand-off, and the store is asked again.
+    for deaf in [false, true] {
+        lose_each_of(repeat, deaf).await;
+    }
+}
+
+async fn lose_each_of(repeat: bool, deaf: bool) {
+    let good = run(false, repeat, deaf, |_, _| Fate::Good).await;
+    assert_eq!(good.contains_key(&Call::Again), deaf, "a message needs no request");
+    for call in [Call::Acquire, Call::Again, Call::Renew, Call::Beat, Call::Release] {
+        if call == Call::Again && !deaf {
+            continue;
+        }
         let count = good.get(&call).copied().unwrap_or_default();
         assert!(count > 0, "the run has no {call:?}");
         for number in 0..count {
@@ -130,9 +143,9 @@ async fn lose_each(repeat: bool) {
                 let judge = move |seen, at| {
                     if (seen, at) == (call, number) { fate } else { Fate::Good }
                 };
-                println!("{call:?} {number} {fate:?}");
+                println!("deaf {deaf}: {call:?} {number} {fate:?}");
                 let silent = matches!(fate, Fate::RequestLost | Fate::ReplyLost);
-                run(silent, repeat, judge).await;
+                run(silent, repeat, deaf, judge).await;
             }
         }
     }

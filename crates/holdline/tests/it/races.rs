@@ -128,10 +128,9 @@ async fn what_was_revoked_and_then_ran_out_is_given_up_in_the_store() {
 #[tokio::test]
 async fn a_renewal_with_an_unexpected_reply_is_an_error_at_once() {
     for keep in [Keep::Renewed, Keep::Fixed] {
-        for nonsense in [
-            RenewReply::Queued { position: None, next_look: S },
-            RenewReply::Handed { claim_within: None },
-        ] {
+        for nonsense in
+            [RenewReply::Queued { position: None, next_look: S }, RenewReply::Held { left: None }]
+        {
             let (inner, clock) = engine();
             let faulty = Faulty::new(inner);
             let client = client(faulty.clone(), &clock, 6);

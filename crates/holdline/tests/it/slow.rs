@@ -1,5 +1,6 @@
 //! Waiters at a store that answers late, or cannot be reached for a while: they keep their place.
 
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline::clock::ManualClock;
@@ -71,25 +72,26 @@ async fn waiters_keep_their_positions_if_answers_take_five_seconds() {
     kept_at_a_store_that_answers_after(5 * S).await;
 }
 
-/// The connection breaks just when the claim is to leave: the store keeps the hand-off.
+/// The connection breaks just when the request is to leave: the store keeps the hand-off.
 #[tokio::test]
-async fn a_claim_that_was_not_applied_is_repeated_under_the_same_id() {
+async fn a_repeated_request_that_was_not_applied_is_repeated_under_the_same_id() {
     let (inner, clock) = engine();
     let near = client(inner.clone(), &clock, 1);
     let first = near.mutex("a").expect("good").lock().await.expect("free");
     let faulty = Faulty::new(inner);
+    faulty.line.deaf.store(true, Ordering::Relaxed);
     let far = client(faulty.clone(), &clock, 2);
     let waiter = tokio::spawn(locked(far.mutex("a").expect("good")));
     pass(&clock, S).await;
     faulty.line.judge(|call, number| match (call, number) {
-        (Call::Claim, 0..3) => Fate::Unavailable,
+        (Call::Again, 0..3) => Fate::Unavailable,
         _ => Fate::Good,
     });
     let _ = first.release().await;
     let guard = in_turn(&clock, waiter).await;
     let ids: Vec<_> = faulty.line.acquired.lock().iter().map(|(id, _)| *id).collect();
     assert!(ids.iter().all(|id| *id == guard.lease_id()), "{ids:?}");
-    assert_eq!(faulty.line.count(Call::Claim), 4);
+    assert_eq!(faulty.line.count(Call::Again), 4);
     let _ = guard.release().await;
 }
 

@@ -10,6 +10,7 @@ use holdline::clock::Clock;
 use holdline::memory::{MemoryEngine, MemoryOptions};
 use holdline::observer::Subject;
 use holdline::{Certainty, ErrorKind, Guard, LockError, LockOptions, Observer};
+use holdline_core::HandOff;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -71,13 +72,14 @@ async fn a_hundred_waiters_share_one_heartbeat_a_second_and_are_served_in_order(
     let full = faulty.line.batches.lock().iter().filter(|size| **size == 100).count();
     assert!(full >= 19, "each heartbeat carries all: {full}");
     assert_eq!(look(&client, "a").await.queue_length, 100, "nobody fell silent");
-    let claims = faulty.line.count(Call::Claim);
+    let renewals = faulty.line.count(Call::Renew);
     let _ = first.release().await;
     for waiter in waiters {
         waiter.await.expect("no panic");
     }
     assert_eq!(*order.lock(), (0..100).collect::<Vec<_>>());
-    assert_eq!(faulty.line.count(Call::Claim) - claims, 100, "one claim for each hand-off");
+    assert_eq!(faulty.line.count(Call::Again), 0, "the message of a hand-off is the grant");
+    assert_eq!(faulty.line.count(Call::Renew), renewals, "a short hold is not extended");
 }
 
 #[tokio::test]
@@ -89,7 +91,7 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     let first = holder.mutex("a").expect("good").lock().await.expect("free");
     let waiter = tokio::spawn(locked(client.mutex("a").expect("good")));
     settle().await;
-    // Between two heartbeats, so that the next one comes within the claim window.
+    // Between two heartbeats, so that the next one comes within the lease of the hand-off.
     pass(&clock, Duration::from_millis(500)).await;
     let _ = first.release().await;
     let released = clock.now();
@@ -100,12 +102,14 @@ async fn without_hints_the_heartbeat_reports_the_hand_off() {
     let _ = second.release().await;
 }
 
-/// The claim follows the release, without a hint and without any time.
+/// The request follows the release, without a hint and without any time.
+///
+/// Of an engine whose messages are no grants.
 #[tokio::test]
 async fn a_release_wakes_the_next_waiter_of_its_own_client() {
     for dropped in [false, true] {
         let (inner, clock) = engine();
-        let faulty = Faulty::new(inner);
+        let faulty = Faulty::new(inner).with_capabilities(|can| can.hand_off = HandOff::Direct);
         faulty.line.deaf.store(true, Ordering::Relaxed);
         let (ours, other) = (client(faulty.clone(), &clock, 1), client(faulty.clone(), &clock, 2));
         let mutex = |client: &holdline::Client| client.mutex("a").expect("good");
@@ -121,19 +125,104 @@ async fn a_release_wakes_the_next_waiter_of_its_own_client() {
         };
         end(first).await;
         settle().await;
-        let claims = || faulty.line.count(Call::Claim);
+        let asked = || faulty.line.count(Call::Again);
         assert!(waiters[0].is_finished(), "the next one is of the same client");
         let second = waiters.remove(0).await.expect("no panic").expect("granted");
-        assert_eq!((second.fencing_token().get(), claims()), (2, 1), "by the hand-off");
+        assert_eq!((second.fencing_token().get(), asked()), (2, 1), "by the hand-off");
         end(second).await;
         settle().await;
-        assert_eq!(claims(), 1, "the next one is of another client");
+        assert_eq!(asked(), 1, "the next one is of another client");
         for waiter in waiters {
             let guard = drive(&clock, async { waiter.await.expect("no panic") }).await;
             end(guard.expect("handed over")).await;
         }
-        assert_eq!(claims(), 3);
+        assert_eq!(asked(), 3);
     }
+}
+
+/// The lease of a hand-off is extended soon, but a hold that is over by then sends no renewal.
+#[tokio::test]
+async fn the_message_of_a_hand_off_is_the_grant() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 1);
+    let mutex = client.mutex("a").expect("good");
+    let first = mutex.lock().await.expect("free");
+    let waiter = queue(&mutex, 1).await.pop().expect("one");
+    let _ = first.release().await;
+    settle().await;
+    let second = waiter.await.expect("no panic").expect("handed over");
+    assert_eq!(faulty.line.count(Call::Again), 0);
+    assert!(second.remaining() <= 4 * S, "{:?}", second.remaining());
+    assert_eq!(faulty.line.count(Call::Renew), 0);
+    pass(&clock, S / 5).await;
+    assert!(second.remaining() > 20 * S, "{:?}", second.remaining());
+    assert_eq!(faulty.line.count(Call::Renew), 1);
+    let _ = second.release().await;
+}
+
+/// The store handed the name over after it had answered the last request as queued. Of a message
+/// that comes late, little is left: then the store is asked.
+#[tokio::test]
+async fn the_lease_of_a_hand_off_counts_from_the_last_answer_as_queued() {
+    for (tenths, asked) in [(25, 0), (35, 1)] {
+        let (inner, clock) = engine();
+        let faulty = Faulty::new(inner.clone());
+        let holder = client(inner, &clock, 1);
+        let client = client(faulty.clone(), &clock, 2);
+        let first = holder.mutex("a").expect("good").lock().await.expect("free");
+        let waiter = queue(&client.mutex("a").expect("good"), 1).await.pop().expect("one");
+        faulty.line.judge(|call, _| match call {
+            Call::Beat => Fate::RequestLost,
+            _ => Fate::Good,
+        });
+        pass(&clock, S / 10 * tenths).await;
+        let _ = first.release().await;
+        settle().await;
+        let second = waiter.await.expect("no panic").expect("handed over");
+        assert_eq!(faulty.line.count(Call::Again), asked, "after {tenths} tenths");
+        let left = if asked == 0 { 4 * S - S / 10 * tenths } else { 4 * S };
+        assert!(second.remaining() <= left, "{:?}", second.remaining());
+        let _ = second.release().await;
+    }
+}
+
+/// A late copy of a request that went unanswered could be queued, and served, once more.
+#[tokio::test]
+async fn a_message_is_not_believed_if_a_request_went_unanswered() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner.clone());
+    let holder = client(inner, &clock, 1);
+    let client = client(faulty.clone(), &clock, 2);
+    let first = holder.mutex("a").expect("good").lock().await.expect("free");
+    faulty.line.judge(|call, number| match (call, number) {
+        (Call::Acquire, 0) => Fate::RequestUnknown,
+        _ => Fate::Good,
+    });
+    let waiter = tokio::spawn(locked(client.mutex("a").expect("good")));
+    pass(&clock, S / 2).await;
+    let _ = first.release().await;
+    settle().await;
+    let second = waiter.await.expect("no panic").expect("handed over");
+    assert_eq!(faulty.line.count(Call::Again), 1);
+    let _ = second.release().await;
+}
+
+/// The caller may have used it for an attempt before, and this message may be about that one.
+#[tokio::test]
+async fn a_message_is_not_believed_if_the_caller_chose_the_lease_id() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 1);
+    let first = client.mutex("a").expect("good").lock().await.expect("free");
+    let options = LockOptions::default().with_lease_id(client.leases().draw_id());
+    let chosen = client.mutex_with("a", &options).expect("good");
+    let waiter = queue(&chosen, 1).await.pop().expect("one");
+    let _ = first.release().await;
+    settle().await;
+    let second = waiter.await.expect("no panic").expect("handed over");
+    assert_eq!(faulty.line.count(Call::Again), 1);
+    let _ = second.release().await;
 }
 
 /// Starts waiters of one lock, one after the other.
@@ -151,7 +240,10 @@ async fn queue(mutex: &holdline::Mutex, count: usize) -> Vec<JoinHandle<Result<G
 async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
     for in_order in [true, false] {
         let (inner, clock) = engine();
-        let faulty = Faulty::new(inner).with_capabilities(move |can| can.in_order = in_order);
+        let faulty = Faulty::new(inner).with_capabilities(move |can| {
+            can.in_order = in_order;
+            can.hand_off = HandOff::Direct;
+        });
         let client = client(faulty.clone(), &clock, 1);
         let mutex = client.mutex("a").expect("good");
         let first = mutex.lock().await.expect("free");
@@ -173,7 +265,7 @@ async fn a_release_that_fails_costs_no_waiter_of_its_client_its_place() {
 #[tokio::test]
 async fn a_waiter_that_gives_up_wakes_nobody() {
     let (inner, clock) = engine();
-    let faulty = Faulty::new(inner);
+    let faulty = Faulty::new(inner).with_capabilities(|can| can.hand_off = HandOff::Direct);
     let client = client(faulty.clone(), &clock, 1);
     let mutex = client.mutex("a").expect("good");
     let first = mutex.lock().await.expect("free");
@@ -181,7 +273,7 @@ async fn a_waiter_that_gives_up_wakes_nobody() {
     waiters.pop().expect("the last one").abort();
     settle().await;
     assert_eq!(look(&client, "a").await.queue_length, 2, "it is out of the queue");
-    assert_eq!(faulty.line.count(Call::Claim), 0);
+    assert_eq!(faulty.line.count(Call::Again), 0);
     drop((waiters, first));
 }
 
@@ -426,7 +518,7 @@ async fn missing_heartbeats_cost_the_position_and_are_reported() {
     let waiter = tokio::spawn(locked(waiting.mutex_with("a", &options).expect("good")));
     settle().await;
     faulty.line.judge(|call, _| match call {
-        Call::Beat | Call::Claim | Call::Acquire => Fate::Unavailable,
+        Call::Beat | Call::Again | Call::Acquire => Fate::Unavailable,
         _ => Fate::Good,
     });
     pass(&clock, 10 * S).await;
@@ -508,7 +600,7 @@ async fn a_waiter_that_keeps_its_position_over_an_outage_is_reported_as_queued_a
     let first = mutex.lock().await.expect("free");
     faulty.line.nagging.store(true, Ordering::Relaxed);
     faulty.line.judge(|call, number| match (call, number) {
-        (Call::Claim, 0) => Fate::NoQuorum,
+        (Call::Again, 0) => Fate::NoQuorum,
         _ => Fate::Good,
     });
     let waiter = tokio::spawn(locked(mutex.clone()));

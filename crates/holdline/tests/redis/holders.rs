@@ -34,7 +34,7 @@ async fn an_attempt_can_be_dropped_at_every_await() {
         polls += 1;
     }
     assert!(polls >= 2, "there were awaits to cut at: {polls}");
-    // The same for one that queues, is handed the name and claims it.
+    // The same for one that queues and is handed the name.
     for polls in 0..60 {
         let guard = take(&holder, "a", &patient()).await;
         let waiting = tokio::spawn({

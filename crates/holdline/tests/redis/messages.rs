@@ -16,8 +16,8 @@ use crate::support::{
 
 /// How many cases run at the same time.
 const BESIDE: usize = 6;
-/// The fewest requests of a run: two of acquire, one claim, two of renew, two of release.
-const LEAST: usize = 7;
+/// The fewest requests of a run: two of acquire, two of renew, two of release.
+const LEAST: usize = 6;
 
 /// What happens to one message of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -184,7 +184,7 @@ async fn with_fate(
     hit.then(|| run.scripts().into_iter().nth(k - 1)).flatten()
 }
 
-/// Every request and every reply of acquire, hand-off, claim, renew and release, one at a time.
+/// Every request and every reply of acquire, hand-off, renew and release, one at a time.
 async fn each_message(fate: Fate) {
     let server = Arc::new(server());
     let first = Run::new(&server, "first".into(), None).await;

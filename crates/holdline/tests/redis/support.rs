@@ -211,8 +211,8 @@ pub(crate) fn line(server: &RedisServer, name: &str) -> Vec<String> {
 }
 
 /// Asserts that waiters that kept their positions were served in order; returns whether all kept
-/// them. If the machine stands still, a hand-off may not be claimed in time or a heartbeat may be
-/// missed: such a waiter queues anew, with a new id.
+/// them. If the machine stands still, a hand-off may not be extended in time or a heartbeat may
+/// be missed: such a waiter queues anew, with a new id.
 pub(crate) fn kept_their_positions(served: &[String], line: &[String]) -> bool {
     let kept: Vec<&String> = served.iter().filter(|id| line.contains(id)).collect();
     let wanted: Vec<&String> = line.iter().filter(|id| served.contains(id)).collect();

@@ -117,7 +117,7 @@ async fn one_that_waits(server: &ZooKeeper) -> (Client, Guard, Process) {
 }
 
 /// A pause that is nearly as long as the session: what the session proves counts for nothing until
-/// the process has run for a while. A newcomer gets another, and who waits claims its turn later.
+/// the process has run for a while. A newcomer gets another, and a waiter gets its turn later.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_process_that_stood_still_takes_a_name_and_claims_its_turn_when_it_goes_on() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());

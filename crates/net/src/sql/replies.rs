@@ -216,7 +216,6 @@ fn add(snapshot: &mut Snapshot, row: &impl Row) -> Result<(), LockError> {
 fn holder(row: &impl Row) -> Result<HolderView, LockError> {
     let state = match row.sure_word("state")? {
         "r" => GrantState::Revoked(row.text("note")?.unwrap_or_default()),
-        "h" => GrantState::Handed,
         _ => GrantState::Held,
     };
     Ok(HolderView {

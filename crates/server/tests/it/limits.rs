@@ -131,7 +131,7 @@ async fn leases_of_our_own_programs_count_too() {
         hold: Hold::Leased(Duration::from_secs(30)),
         queue: false,
         known: false,
-        claim_window: Duration::from_secs(1),
+        hand_off_lease: Duration::from_secs(1),
         metadata: Metadata::default(),
     };
     let ask = async |name: &str, id: u8| {

@@ -115,7 +115,7 @@ async fn who_may_not_view_does_not_see_who_holds() {
         hold: Hold::Detached(Duration::from_secs(10)),
         queue: false,
         known: false,
-        claim_window: Duration::from_secs(1),
+        hand_off_lease: Duration::from_secs(1),
         metadata: Metadata::default(),
     };
     let engine = serde_json::to_string(&request).expect("JSON");

@@ -21,7 +21,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline::{Guard, Keep, LockOptions, ReleaseOutcome};
-use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{Hold, LostReason, Purpose, RenewReply};
 use rustix::process::Signal;
 use tokio::time::Instant;
@@ -248,8 +247,8 @@ impl Run<'_> {
         since: Instant,
     ) -> Result<Ended, Failure> {
         let RunOnly { close, on_lost, max_hold, min_hold, .. } = self.plan.run_only;
-        if self.plan.lease.is_some_and(|lease| lease > MAX_FIRST_LEASE) {
-            // A first grant is limited; the job starts when it has the whole lease.
+        if guard.is_partial() {
+            // The job starts when it has the whole lease.
             guard.renew().await?;
         }
         let anchor = guard.anchor().filter(|_| !close);

@@ -123,13 +123,9 @@ fn holder_lines(holder: &HolderView, theme: Theme) -> Vec<Line<'static>> {
     for (key, value) in &fields.labels {
         lines.push(format!("  label {}={}", Escaped(key), Escaped(value)).into());
     }
-    match state {
-        GrantState::Held => {}
-        GrantState::Handed => lines.push("  handed over, not claimed yet".into()),
-        GrantState::Revoked(reason) => {
-            let text = format!("  revoked: {}", Escaped(reason));
-            lines.push(Line::styled(text, theme.bad()));
-        }
+    if let GrantState::Revoked(reason) = state {
+        let text = format!("  revoked: {}", Escaped(reason));
+        lines.push(Line::styled(text, theme.bad()));
     }
     lines
 }

@@ -279,7 +279,6 @@ fn raw_cell(panel: Panel, stores: &Stores, row: Row, column: &str) -> String {
         "HOLDER" => contender(&holder.summary.metadata),
         _ => match &holder.state {
             GrantState::Revoked(reason) => format!("revoked: {reason}"),
-            GrantState::Handed => "handed over, not claimed yet".to_owned(),
             GrantState::Held => match &snapshot.freeze {
                 Some(freeze) => format!("to be frozen: {}", freeze.reason),
                 None => holder.summary.metadata.fields().reason,

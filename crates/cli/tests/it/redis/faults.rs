@@ -187,7 +187,7 @@ fn a_holder_and_the_next_waiter_killed_together_cost_a_lease() {
     redis.queued(2);
     next.signal(Signal::KILL);
     holder.signal(Signal::KILL);
-    // The inbox of the dead waiter is silent, so no claim window is waited for.
+    // The inbox of the dead waiter is silent, so no hand-off to it is waited for.
     assert!(up(&third) > old);
     finish(third);
     redis.is_clean();

@@ -1,4 +1,4 @@
-//! Leases that end together, and hand-offs that need no claim.
+//! Leases that end together, and direct hand-offs.
 
 use std::time::Duration;
 
@@ -33,7 +33,7 @@ fn a_session_ends_with_all_its_grants_and_queue_entries() {
     }
     // The first client's last request was eight seconds ago, the second's four.
     world.pass(SECOND * 3);
-    assert!(matches!(world.renew(0x21, Purpose::Wait), RenewReply::Handed { .. }));
+    assert!(matches!(world.renew(0x21, Purpose::Wait), RenewReply::Held { .. }));
     for number in [0x11, 0x12] {
         assert_eq!(world.renew(number, Purpose::Wait), RenewReply::Unknown, "{number:x}");
     }
@@ -95,7 +95,7 @@ fn a_direct_hand_off_is_a_grant_that_lasts_as_long_as_its_session() {
             .any(|wake_up| (wake_up.lease_id, wake_up.hint) == (id(0x21), Hint::LookAgain))
     );
     assert_eq!(world.pending(0x21), Some(Hint::LookAgain));
-    // Longer than any claim window, without a claim.
+    // Longer than any lease of a hand-off, without a renewal.
     world.pass(SECOND * 4);
     assert_eq!(left(&world.renew(0x21, keep(10))), Some(10));
     assert!(matches!(world.acquire(0x21, Mode::Exclusive, true), AcquireReply::Granted { .. }));

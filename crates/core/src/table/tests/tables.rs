@@ -8,7 +8,7 @@ use super::world::{LEASE, World, ask, id, name, renewal};
 use crate::contract::{AcquireReply, HAND_OVER_BATCH, Hint, Purpose, ReleaseReply, RenewReply};
 use crate::operation::{Operation, OperationReply};
 use crate::{
-    ClientId, ErrorKind, FencingToken, Hold, LeaseId, LockError, LostReason, Metadata, Mode, Moment,
+    ClientId, ErrorKind, FencingToken, Hold, LeaseId, LockError, LostReason, Mode, Moment,
 };
 
 const S: Duration = Duration::from_secs(1);
@@ -42,8 +42,9 @@ fn a_release_hands_over_in_order_and_notifies_only_the_next() {
     let (reply, wake_ups) = world.release(0x10, false);
     assert!(matches!(reply, Reply::Release(ReleaseReply::Released { .. })));
     assert_eq!(wake_ups.len(), 1);
-    assert_eq!((wake_ups[0].lease_id, wake_ups[0].hint), (id(0x20), Hint::LookAgain));
     let second = world.grant(0x20, X);
+    let hint = Hint::Granted { token: second };
+    assert_eq!((wake_ups[0].lease_id, wake_ups[0].hint), (id(0x20), hint));
     assert!(second > first);
     assert_eq!(position(&world.acquire(0x30, X, true)), 0);
 }
@@ -64,53 +65,34 @@ fn a_try_on_a_busy_name_leaves_nothing() {
 }
 
 #[test]
-fn the_claim_gives_the_whole_lease_and_keeps_the_token_of_the_hand_off() {
+fn a_hand_off_begins_with_a_short_lease_and_a_renewal_gives_the_whole() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
     world.release(0x10, false);
     let token = world.state.head.holders()[0].token();
     world.pass(S / 2);
-    let heartbeat = world.renew(0x20, Purpose::Wait);
-    assert_eq!(heartbeat, RenewReply::Handed { claim_within: Some(S / 2) });
+    assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Held { left: Some(S / 2) });
     match world.acquire(0x20, X, true) {
-        AcquireReply::Granted { token: claimed, left, .. } => {
-            assert_eq!((claimed, left), (token, Some(10 * S)));
+        AcquireReply::Granted { token: again, left, .. } => {
+            assert_eq!((again, left), (token, Some(S / 2)));
         }
         other => panic!("{other:?}"),
     }
+    let renewed = world.renew(0x20, Purpose::Keep(LEASE));
+    assert_eq!(renewed, RenewReply::Renewed { left: Some(10 * S) });
 }
 
 #[test]
-fn a_missed_claim_skips_the_silent_client_and_only_that() {
-    let mut world = World::new();
-    world.grant(0x10, X);
-    for waiter in [0x20, 0x21, 0x30] {
-        world.acquire(waiter, X, true);
-    }
-    world.release(0x10, false);
-    world.pass(S / 2);
-    assert!(matches!(
-        world.renew(0x30, Purpose::Wait),
-        RenewReply::Queued { position: Some(1), .. }
-    ));
-    world.pass(S / 2);
-    assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
-    assert_eq!(world.renew(0x21, Purpose::Wait), RenewReply::Unknown);
-    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Handed { .. }));
-}
-
-#[test]
-fn a_client_that_was_seen_after_its_missed_hand_off_keeps_its_other_entries() {
+fn a_hand_off_that_nobody_extends_goes_to_the_next() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
-    world.acquire(0x21, X, true);
+    world.acquire(0x30, X, true);
     world.release(0x10, false);
-    world.pass(S / 2);
-    world.renew(0x21, Purpose::Wait);
-    world.pass(S / 2);
-    assert!(matches!(world.renew(0x21, Purpose::Wait), RenewReply::Handed { .. }));
+    world.pass(S);
+    assert_eq!(world.renew(0x20, Purpose::Wait), RenewReply::Unknown);
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Held { .. }));
 }
 
 #[test]
@@ -229,6 +211,29 @@ fn permits_are_counted_and_a_large_request_at_the_head_blocks() {
 }
 
 #[test]
+fn asking_about_a_hand_off_begins_the_whole_lease() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    world.acquire(0x20, X, true);
+    world.release(0x10, false);
+    let again = Command::Acquire(crate::AcquireRequest { known: true, ..ask(0x20, X, true) });
+    let left = |world: &mut World| match world.step(&again).0 {
+        Reply::Acquire(Ok(AcquireReply::Granted { token, left: Some(left), .. })) => (token, left),
+        other => panic!("{other:?}"),
+    };
+    let (token, whole) = left(&mut world);
+    assert_eq!(whole, 10 * S);
+    world.pass(9 * S);
+    assert_eq!(left(&mut world), (token, 10 * S));
+    // What lasts longer stays as it is, and so does what an operator has revoked.
+    world.renew(0x20, Purpose::Keep(Hold::Leased(60 * S)));
+    assert_eq!(left(&mut world), (token, 60 * S));
+    world.operate(Operation::Revoke { name: name(), token, reason: "why".into(), now: false });
+    world.pass(55 * S);
+    assert_eq!(left(&mut world), (token, 5 * S));
+}
+
+#[test]
 fn asking_again_changes_nothing_and_other_terms_are_refused() {
     let mut world = World::new();
     let token = world.grant(0x10, X);
@@ -254,9 +259,9 @@ fn an_id_that_is_no_longer_known_is_reported_and_not_queued_anew() {
     world.acquire(0x20, X, true);
     world.release(0x10, false);
     world.pass(S);
-    let mut claim = ask(0x20, X, true);
-    claim.known = true;
-    let reply = world.step(&Command::Acquire(claim)).0;
+    let mut repeated = ask(0x20, X, true);
+    repeated.known = true;
+    let reply = world.step(&Command::Acquire(repeated)).0;
     assert!(matches!(reply, Reply::Acquire(Ok(AcquireReply::Unknown))), "{reply:?}");
     assert!(world.state.head.is_idle());
     world.grant(0x20, X);
@@ -415,15 +420,17 @@ fn a_watch_begins_with_earlier_events() {
     let mut world = World::new();
     let first = world.grant(0x10, X);
     world.acquire(0x20, X, true);
-    assert_eq!((world.pending(0x10), world.pending(0x20)), (None, None));
+    let hint = Some(Hint::Granted { token: first });
+    assert_eq!((world.pending(0x10), world.pending(0x20)), (hint, None));
     let revoke = |token, now| Operation::Revoke { name: name(), token, reason: "r".into(), now };
     world.operate(revoke(first, false));
     assert_eq!((world.pending(0x10), world.pending(0x20)), (Some(Hint::CheckLease), None));
     world.operate(revoke(first, true));
-    let both = (Some(Hint::CheckLease), Some(Hint::LookAgain));
+    let token = world.state.head.holders()[0].token();
+    let both = (Some(Hint::CheckLease), Some(Hint::Granted { token }));
     assert_eq!((world.pending(0x10), world.pending(0x20)), both);
     world.pass(S);
-    assert_eq!(world.pending(0x20), Some(Hint::CheckLease), "it missed its claim");
+    assert_eq!(world.pending(0x20), Some(Hint::CheckLease), "it was not extended");
 }
 
 #[test]
@@ -454,7 +461,7 @@ fn a_freeze_that_is_prolonged_keeps_its_token() {
 }
 
 #[test]
-fn a_hand_off_goes_on_at_once_when_it_is_revoked_and_the_head_looks_at_its_end() {
+fn a_hand_off_is_revoked_as_any_grant_and_the_head_looks_at_its_end() {
     let mut world = World::new();
     world.grant(0x10, X);
     world.acquire(0x20, X, true);
@@ -468,8 +475,12 @@ fn a_hand_off_goes_on_at_once_when_it_is_revoked_and_the_head_looks_at_its_end()
     let token = world.state.head.holders()[0].token();
     let revoke = Operation::Revoke { name: name(), token, reason: "r".into(), now: false };
     let reply = world.operate(revoke);
-    assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))), "{reply:?}");
-    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Handed { .. }));
+    let notified = OperationReply::Notified { left: Some(S / 4) };
+    assert!(matches!(reply, Reply::Operate(Ok(reply)) if reply == notified));
+    let renewed = world.renew(0x20, Purpose::Keep(LEASE));
+    assert!(matches!(renewed, RenewReply::Revoked { .. }), "{renewed:?}");
+    world.pass(S / 4);
+    assert!(matches!(world.renew(0x30, Purpose::Wait), RenewReply::Held { .. }));
 }
 
 #[test]
@@ -485,19 +496,7 @@ fn a_busy_name_is_free_when_the_last_of_its_holders_ends() {
 }
 
 #[test]
-fn a_claim_updates_the_metadata_of_its_holder() {
-    let mut world = World::new();
-    world.grant(0x10, X);
-    world.acquire(0x20, X, true);
-    world.release(0x10, false);
-    let metadata = Metadata::from_encoded(r#"{"reason":"by now"}"#).expect("short");
-    let claim = crate::AcquireRequest { metadata: metadata.clone(), ..ask(0x20, X, true) };
-    world.step(&Command::Acquire(claim));
-    assert_eq!(world.state.head.holders()[0].metadata, metadata);
-}
-
-#[test]
-fn dead_clients_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their_anchor() {
+fn the_end_of_a_client_leaves_detached_grants_and_only_live_ones_end_with_their_anchor() {
     let mut world = World::new();
     world.grant(0x10, X);
     let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
@@ -517,7 +516,9 @@ fn dead_clients_lose_hand_offs_of_every_kind_and_only_live_grants_end_with_their
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x10), "a lease has no anchor");
     world.release(0x10, false);
     assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
-    assert_eq!(end(&mut world, Some(2), 0), 0, "nobody will claim it");
+    assert_eq!(end(&mut world, Some(2), 0), 1, "its detached lease may be somebody else's by now");
+    world.pass(S);
+    assert_eq!(end(&mut world, Some(2), 0), 0, "nobody has extended it");
     let live = crate::AcquireRequest { hold: Hold::Live, ..ask(0x30, X, true) };
     world.step(&Command::Acquire(live));
     assert_eq!(end(&mut world, None, 0x30), 0);
@@ -535,15 +536,14 @@ fn kinds_do_not_mix_in_the_queue_of_a_frozen_name() {
 }
 
 #[test]
-fn a_reboot_forgets_a_hand_off_that_was_not_claimed() {
+fn a_reboot_does_not_extend_the_lease_of_a_hand_off() {
     let mut world = World::new();
     world.grant(0x10, X);
     let detached = crate::AcquireRequest { hold: Hold::Detached(9 * S), ..ask(0x20, X, true) };
     world.step(&Command::Acquire(detached));
     world.release(0x10, false);
-    assert_eq!(world.state.head.holders()[0].lease_id(), id(0x20));
     world.state.head.restart(Moment::ORIGIN);
-    assert!(world.state.head.is_idle());
+    assert_eq!(world.state.head.holders()[0].left(Moment::ORIGIN), Some(S));
 }
 
 #[test]
@@ -574,7 +574,13 @@ fn a_forced_revoke_hands_over_at_once() {
     let (reply, wake_ups) = world.step(&command);
     assert!(matches!(reply, Reply::Operate(Ok(OperationReply::Done))));
     let hints: Vec<_> = wake_ups.iter().map(|wake| (wake.lease_id, wake.hint)).collect();
-    assert_eq!(hints, [(id(0x10), Hint::CheckLease), (id(0x20), Hint::LookAgain)]);
+    assert_eq!(
+        hints,
+        [
+            (id(0x10), Hint::CheckLease),
+            (id(0x20), Hint::Granted { token: world.state.head.holders()[0].token() })
+        ]
+    );
     let (reply, _) = world.release(0x10, false);
     match reply {
         Reply::Release(ReleaseReply::NotHeld { revoked }) => {
@@ -608,7 +614,7 @@ fn a_freeze_is_next_before_the_queue_and_ends_by_itself() {
         }
     }
     world.pass(S);
-    assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Handed { .. }));
+    assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Held { .. }));
     world.operate(freeze(20));
     world.release(0x20, false);
     let reply = world.operate(Operation::Unfreeze { name: name() });
@@ -666,12 +672,12 @@ fn invalid_requests_are_refused() {
     let mut short = ask(0x10, X, true);
     short.hold = Hold::Leased(Duration::from_millis(49));
     let mut window = ask(0x10, X, true);
-    window.claim_window = Duration::ZERO;
+    window.hand_off_lease = Duration::ZERO;
     let none = ask(0x10, Mode::Permits { count: 0, of: 3 }, true);
     let cases = [
         (long, "lease_duration"),
         (short, "lease_duration"),
-        (window, "claim_window"),
+        (window, "hand_off_lease"),
         (none, "permits"),
     ];
     for (request, wrong) in cases {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::super::{Command, Entry, Head, LockState, MemoryStore, Mutant, Reply, Table, WakeUp};
 use crate::contract::{
-    AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_CLAIM_WINDOW, MIN_TOMBSTONE,
+    AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_HAND_OFF_LEASE, MIN_TOMBSTONE,
     Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
 };
 use crate::operation::Operation;
@@ -35,7 +35,7 @@ pub(super) fn ask(number: u8, mode: Mode, queue: bool) -> AcquireRequest {
         hold: LEASE,
         queue,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        hand_off_lease: MIN_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }
@@ -80,7 +80,7 @@ impl World {
         }
     }
 
-    /// A world in which leases end by session and hand-offs need no claim.
+    /// A world in which leases end by session and hand-offs are direct.
     pub(super) fn of_sessions() -> World {
         let mut world = World::new();
         world.profile.expiry = Expiry::Session;
@@ -144,6 +144,7 @@ impl World {
             None => state.apply(counter, &self.profile, command, self.now),
         };
         self.check_reply(&settled, command, &reply);
+        self.check_hand_offs(&wake_ups);
         self.check_tokens(&settled);
         self.check_given_up(command);
         check_state(&self.state, self.now);
@@ -180,11 +181,11 @@ impl World {
                     }
                     Some(before) => {
                         assert_eq!(*token, before.token, "T7: the token changed");
-                        let expected = if before.claimed || self.has_sessions() {
-                            before.left(self.now)
-                        } else {
-                            request.hold.duration()
-                        };
+                        let mut expected = before.left(self.now);
+                        if request.known && !self.has_sessions() && before.revoked.is_none() {
+                            // The whole lease of a hand-off begins.
+                            expected = expected.max(request.hold.duration());
+                        }
                         assert_eq!(*left, expected, "T7: the duration changed");
                     }
                 }
@@ -192,10 +193,8 @@ impl World {
             (Command::Renew(request), Reply::Renew(Ok(RenewReply::Renewed { .. }))) => {
                 let before = settled.head.holder(request.lease_id);
                 assert!(
-                    before.is_some_and(|before| {
-                        (before.claimed || self.has_sessions()) && before.revoked.is_none()
-                    }),
-                    "T5: renewed what was over, revoked or not claimed"
+                    before.is_some_and(|before| before.revoked.is_none()),
+                    "T5: renewed what was over or revoked"
                 );
             }
             (Command::Release(request), Reply::Release(_)) => {
@@ -214,7 +213,19 @@ impl World {
             && request.purpose == Purpose::Wait
             && let Some(after) = self.state.head.holder(request.lease_id)
         {
-            assert_eq!(after.claimed, before.claimed, "the heartbeat claimed");
+            let extended = after.deadline > before.deadline && !self.has_sessions();
+            assert!(!extended, "the heartbeat extended a grant");
+        }
+    }
+
+    /// Checks that a hand-off lasts for as long as its contender was promised.
+    fn check_hand_offs(&self, wake_ups: &[WakeUp]) {
+        for wake_up in wake_ups {
+            let Hint::Granted { token } = wake_up.hint else { continue };
+            let Some(holder) = self.state.head.holder(wake_up.lease_id) else { continue };
+            assert_eq!(token, holder.token, "T3: the notification has another token");
+            let left = holder.left(self.now);
+            assert!(left.is_none_or(|left| left >= MIN_HAND_OFF_LEASE), "a hand-off ends early");
         }
     }
 

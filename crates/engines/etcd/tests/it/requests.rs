@@ -82,7 +82,7 @@ async fn a_write_between_the_enqueue_and_the_watch_costs_one_read_of_one_key() {
     holder.let_go().await;
     hint(&mut hints, Hint::LookAgain).await;
     waiter.take().await;
-    // The release, and the claim.
+    // The release, and the request of the waiter.
     let [transactions, reads, _] = since(&server, &before).await;
     assert_eq!((transactions, reads), (1, 2));
 }

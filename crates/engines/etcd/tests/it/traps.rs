@@ -48,7 +48,7 @@ async fn two_locks_of_one_client_on_one_name_do_not_share_a_key() {
     other.queue().await;
     assert_eq!(keys(&server).len(), 2);
     one.let_go().await;
-    assert!(matches!(other.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+    assert!(matches!(other.renew(Purpose::Wait).await, Ok(RenewReply::Held { .. })));
 }
 
 #[tokio::test]
@@ -273,7 +273,7 @@ async fn a_holder_that_asks_again_blocks_nobody_before_it() {
     let mut again = contender(&engine, "a");
     again.request.client = holder.request.client;
     again.queue().await;
-    assert!(matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+    assert!(matches!(waiter.renew(Purpose::Wait).await, Ok(RenewReply::Held { .. })));
     waiter.take().await;
     waiter.let_go().await;
     again.take().await;

@@ -1,6 +1,6 @@
 //! What the engine behind a server can do, as JSON.
 
-use holdline_core::{AuditTrail, Capabilities, ClockKind};
+use holdline_core::{AuditTrail, Capabilities, ClockKind, HandOff};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -20,7 +20,11 @@ pub struct Description {
 impl Description {
     /// Describes an engine. `identity` stands for its store and says nothing about it.
     pub fn of(capabilities: &Capabilities, identity: String) -> Description {
-        let capabilities = Capabilities { identity, ..capabilities.clone() };
+        let mut capabilities = Capabilities { identity, ..capabilities.clone() };
+        if capabilities.hand_off == HandOff::Message {
+            // The server counts the leases of each client by its replies, so a contender asks.
+            capabilities.hand_off = HandOff::Direct;
+        }
         // Strings and numbers always encode.
         let capabilities = serde_json::to_value(capabilities).unwrap_or_default();
         Description { protocol: PROTOCOL, capabilities }
@@ -54,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_but_name_identity_clock_audit_order_and_live_grants_cross_the_network() {
+    fn all_but_what_the_way_changes_crosses_the_network() {
         let mut inner = Capabilities::reference("local", "/a/path");
         inner.live = true;
         inner.repeat = false;
@@ -71,7 +75,10 @@ mod tests {
         let audit = AuditTrail::Server;
         let live = false;
         let in_order = false;
-        let same = Capabilities { engine: "http", identity, live, clock, audit, in_order, ..inner };
+        let http = "http";
+        let mut same =
+            Capabilities { engine: http, identity, live, clock, audit, in_order, ..inner };
+        same.hand_off = HandOff::Direct;
         assert_eq!(outer, same);
     }
 }

@@ -98,7 +98,7 @@ pub const STILL_HERE: u8 = b'.';
 /// The byte of a hint.
 pub fn hint_byte(hint: Hint) -> u8 {
     match hint {
-        Hint::LookAgain => b'l',
+        Hint::Granted { .. } | Hint::LookAgain => b'l',
         Hint::CheckLease => b'c',
     }
 }

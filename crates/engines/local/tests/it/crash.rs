@@ -110,7 +110,7 @@ fn record() -> Recorded {
 /// A store that a crash has left with these files.
 struct Crashed {
     scratch: Scratch,
-    /// The processes that had asked live on: one that was handed a name may still claim it.
+    /// The processes that had asked live on: one that was handed a name may still ask for it.
     living: Vec<std::fs::File>,
 }
 

@@ -57,7 +57,7 @@ fn a_live_grant_is_held_until_the_last_process_that_has_it_ends() {
         drop(child);
         // The kernel closes the last descriptor when it has ended the process.
         until(|| match engine.line("job", 2, Purpose::Wait) {
-            Ok(RenewReply::Handed { .. }) => Some(()),
+            Ok(RenewReply::Held { .. }) => Some(()),
             Ok(RenewReply::Queued { .. }) => None,
             other => panic!("{other:?}"),
         });
@@ -81,7 +81,7 @@ fn a_leased_grant_is_not_inherited() {
         // A child that has just begun closes what it must not inherit a moment later.
         for (text, number) in [("job", 3), ("other", 4)] {
             until(|| match engine.line(text, number, Purpose::Wait) {
-                Ok(RenewReply::Handed { .. }) => Some(()),
+                Ok(RenewReply::Held { .. }) => Some(()),
                 Ok(RenewReply::Queued { .. }) => None,
                 other => panic!("{other:?}"),
             });

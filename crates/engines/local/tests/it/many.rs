@@ -25,7 +25,7 @@ fn a_thousand_waiters_are_served_in_order() {
         for number in 1..=MANY {
             let mut hints = engine(number).watch(&name("a"), id(number));
             engine(number - 1).end("a", number - 1);
-            assert_eq!(hint(&mut hints), Hint::LookAgain);
+            assert!(matches!(hint(&mut hints), Hint::Granted { .. }));
             let claim = AcquireRequest { known: true, ..request(number) };
             let (token, _) = engine(number).granted(&claim);
             assert!(token > last);

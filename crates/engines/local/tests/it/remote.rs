@@ -48,7 +48,7 @@ fn names_for_wake_ups_of_remote_clients_have_a_bound() {
             server.queued(&request);
             let mut hints = server.watch(&name(text), id(waiter + 1));
             other.end(text, waiter);
-            assert_eq!(hint(&mut hints), Hint::LookAgain);
+            assert!(matches!(hint(&mut hints), Hint::Granted { .. }));
         }
         drop((server, other));
         // They go with their engines, which end on threads of their own.

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-use holdline_core::contract::MAX_CLAIM_WINDOW;
+use holdline_core::contract::MAX_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, AcquireRequest, Anchor, ClientId, Ending, Engine, FencingToken, Hint, Hints,
     Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply,
@@ -130,7 +130,7 @@ pub(crate) fn ask(text: &str, number: u64) -> AcquireRequest {
         hold: LEASE,
         queue: true,
         known: false,
-        claim_window: MAX_CLAIM_WINDOW,
+        hand_off_lease: MAX_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

@@ -100,7 +100,7 @@ async fn heartbeats_in_a_queue_of_ten_thousand_do_not_count_the_queue() {
     // The head is served, and the next one is at the head.
     let_go(&engine, &held).await;
     let reply = engine.renew(&[heartbeat(0), heartbeat(1)]).await;
-    assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply[0], Ok(RenewReply::Held { .. })), "{reply:?}");
     assert!(matches!(reply[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{reply:?}");
 }
 
@@ -121,14 +121,14 @@ async fn commands_do_not_walk_the_rows_that_an_old_snapshot_keeps() {
     add_waiters(&server, GONE, GONE + 9);
     let silent = "update holdline_heads set heard_since = 1; \
         update holdline_waiters set heard = 4000000000000000";
-    let unclaimed = "update holdline_holders set claimed = 0, since = 0, deadline = 1; \
+    let run_out = "update holdline_holders set since = 0, deadline = 1; \
         update holdline_heads set ends = 1";
     for (way, prepare, times) in [
         ("heartbeat", "", TIMES),
         ("heartbeat", silent, TIMES),
         ("again", "", TIMES),
         ("look", "", TIMES),
-        ("unclaimed", unclaimed, 1),
+        ("run out", run_out, 1),
         ("hand-off", "", 1),
     ] {
         let mut read = 0;
@@ -169,9 +169,9 @@ async fn go(way: &str, engine: &MysqlEngine, head: &RenewRequest, last: &RenewRe
             let shown = engine.inspect(&name("a")).await.expect("shown");
             assert_eq!((shown.queue_length, shown.queue.len()), (10, 10));
         }
-        "unclaimed" => {
+        "run out" => {
             let reply = engine.renew(std::slice::from_ref(head)).await;
-            assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
+            assert!(matches!(reply[0], Ok(RenewReply::Held { .. })), "{reply:?}");
         }
         _ => {
             let first = asked(head, true);
@@ -198,7 +198,7 @@ async fn an_inbox_that_is_woken_does_not_read_every_lease() {
          from seq_1_to_{LEASES}; \
          insert into holdline_holders \
          select concat('n', seq), 0, unhex(lpad(hex(seq), 32, '0')), unhex('0000000000000001'), \
-            unhex('{inbox}'), 'x', 0, 0, 'l', 30000000, 'l', 30000000, 1, 0, 4000000000000000, 1, \
+            unhex('{inbox}'), 'x', 0, 0, 'l', 30000000, 'l', 30000000, 1, 0, 4000000000000000, 0, \
             null, '' from seq_1_to_{LEASES}"
     ));
     let mut waits = waits;

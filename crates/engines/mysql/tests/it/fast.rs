@@ -283,7 +283,7 @@ async fn released(engine: &dyn Engine, request: &holdline_core::ReleaseRequest) 
 async fn renewed(engine: &dyn Engine, request: &AcquireRequest) -> String {
     match renew(engine, request, Purpose::Keep(HOLD)).await {
         Ok(RenewReply::Renewed { .. }) => "renewed".to_owned(),
-        Ok(RenewReply::Handed { .. }) => "handed".to_owned(),
+        Ok(RenewReply::Held { .. }) => "held".to_owned(),
         Ok(RenewReply::Queued { position, .. }) => format!("queued {position:?}"),
         reply => format!("{reply:?}"),
     }

@@ -37,7 +37,7 @@ async fn a_queue_whose_holder_was_removed_is_served() {
     queue(&engine, &waits).await;
     server.sql("delete from holdline_holders where name = 'a'");
     let reply = renew(&engine, &waits, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     assert!(take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await > token);
     let_go(&engine, &waits).await;
     is_usable(&engine, "a", token).await;
@@ -88,7 +88,7 @@ async fn a_name_whose_first_row_was_removed_is_free_when_the_lease_has_ended() {
          update holdline_heads set ends = 1 where name = 'a'",
     );
     let reply = renew(&engine, &second, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     let next = take(&engine, &AcquireRequest { known: true, ..second.clone() }).await;
     assert!(next > token, "{next:?} after {token:?}");
     let_go(&engine, &second).await;

@@ -152,7 +152,7 @@ async fn a_locked_row_fails_its_own_item_of_a_batch_and_no_other() {
 
 /// Within a statement the server's clock does not advance, also while it waits.
 #[tokio::test]
-async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
+async fn a_command_that_waited_for_a_row_hands_over_with_the_whole_lease() {
     let server = Arc::new(MariaDbServer::start(MariaDbConfig::default()));
     let engine = engine(&server).await;
     let (dead, waits) = (request("a"), request("a"));
@@ -177,7 +177,7 @@ async fn a_command_that_waited_for_a_row_hands_over_the_whole_claim_window() {
     let (reply, free) = tokio::join!(engine.release(&stranger), free_from);
     assert!(matches!(reply, Ok(ReleaseReply::NotHeld { .. })), "{reply:?}");
     let handed = "select since from holdline_holders where name = 'a' and slot = 0 \
-        and claimed = 0 and deadline = since + 10000000";
+        and news = 1 and deadline = since + 10000000";
     let handed: i64 = server.sql(handed)[0].parse().expect("a moment");
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
@@ -239,28 +239,6 @@ async fn a_command_that_is_killed_in_the_middle_leaves_nothing() {
     assert_eq!(server.sql("select count(*) from information_schema.innodb_trx"), ["0"]);
     let reply = renew(&engine, &held, Purpose::Keep(HOLD)).await;
     assert!(matches!(reply, Ok(RenewReply::Renewed { .. })), "{reply:?}");
-}
-
-/// A lease may be shorter than the window in which it was to be claimed.
-#[tokio::test]
-async fn a_claimed_lease_is_over_at_its_own_end() {
-    let server = MariaDbServer::start(MariaDbConfig::default());
-    let engine = engine(&server).await;
-    for asks_at_once in [true, false] {
-        let first = request("a");
-        take(&engine, &first).await;
-        let hold = Hold::Leased(std::time::Duration::from_millis(600));
-        let mut next = AcquireRequest { hold, ..request("a") };
-        queue(&engine, &next).await;
-        let_go(&engine, &first).await;
-        // A claim takes another path than a repeated request.
-        next.known = asks_at_once;
-        take(&engine, &next).await;
-        let late = "select h.ends - o.deadline from holdline_heads h join holdline_holders o \
-            using (name) where o.slot = 0";
-        assert_eq!(server.sql(late), ["0"]);
-        let_go(&engine, &next).await;
-    }
 }
 
 #[tokio::test]

@@ -18,7 +18,7 @@ fn sleepers(server: &MariaDbServer) -> Vec<u64> {
 
 /// A contender that has time, on a machine that is busy.
 fn waiting_renewals(name: &str) -> AcquireRequest {
-    AcquireRequest { claim_window: Duration::from_secs(10), ..request(name) }
+    AcquireRequest { hand_off_lease: Duration::from_secs(10), ..request(name) }
 }
 
 async fn next(hints: &mut holdline_core::Hints) -> Hint {
@@ -71,7 +71,7 @@ async fn only_the_sleep_of_an_inbox_is_ended() {
     let_go(&one, &held).await;
     assert_eq!(server.sql(ids), before, "nobody was ended");
     let reply = renew(&other, &waits, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "the heartbeat finds it: {reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "the heartbeat finds it: {reply:?}");
 }
 
 /// A releasing account may not kill statements of another one. The heartbeat finds the hand-off.
@@ -86,7 +86,7 @@ async fn accounts_that_may_not_wake_each_other_are_left_to_the_heartbeat() {
     queue(&other, &waits).await;
     let_go(&one, &held).await;
     let reply = renew(&other, &waits, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     let waits = AcquireRequest { known: true, ..waits };
     take(&other, &waits).await;
     let_go(&other, &waits).await;
@@ -165,8 +165,8 @@ async fn a_hand_off_succeeds_without_room_for_one_more_wake_up() {
     queue(&engine, &next).await;
     let handed = server.sql(
         "set @handed = 0, @to_wake = repeat('x', 1024); \
-         call holdline_clear_holder_9('a', 0); \
-         call holdline_hand_over_9('a', \
+         call holdline_clear_holder_10('a', 0); \
+         call holdline_hand_over_10('a', \
             timestampdiff(microsecond, '1970-01-01', utc_timestamp(6)), @handed, @to_wake); \
          select @handed",
     );

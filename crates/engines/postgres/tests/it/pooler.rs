@@ -34,7 +34,7 @@ async fn a_waiter_behind_a_pooler_finds_the_hand_off_by_its_heartbeat() {
     assert_eq!(server.sql("select inbox from holdline.waiters"), ["0"]);
     let_go(&one, &held).await;
     let reply = renew(&other, &waits, Purpose::Wait).await.expect("asked");
-    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+    assert!(matches!(reply, RenewReply::Held { .. }), "{reply:?}");
     take(&other, &AcquireRequest { known: true, ..waits.clone() }).await;
     let_go(&other, &waits).await;
 }

@@ -80,10 +80,13 @@ async fn foreign_data_is_reported_and_left() {
 async fn a_newer_format_is_refused_and_an_older_client_changes_nothing() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("a")).await;
-    server.sql("update holdline.about set format = 2");
+    server.sql("update holdline.about set format = 3");
     let error = connect(&server.url()).await.expect_err("newer");
     assert!(matches!(error.kind(), ErrorKind::Protocol { .. }), "{error}");
-    assert!(error.to_string().contains("format 2"), "{error}");
+    assert!(error.to_string().contains("format 3"), "{error}");
+    server.sql("update holdline.about set format = 1");
+    let error = connect(&server.url()).await.expect_err("older");
+    assert!(error.to_string().contains("stop all clients and drop the schema"), "{error}");
 }
 
 #[tokio::test]

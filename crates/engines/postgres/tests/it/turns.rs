@@ -57,12 +57,12 @@ fn handed_at(server: &PostgresServer) -> i64 {
 }
 
 #[tokio::test]
-async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
+async fn a_renewal_that_waited_for_a_row_hands_over_with_the_whole_lease() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let waits = over(&server, &engine).await;
     let (reply, free) = after_a_wait(&server, renew(&engine, &waits, Purpose::Wait)).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     let handed = handed_at(&server);
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;
@@ -70,7 +70,7 @@ async fn a_renewal_that_waited_for_a_row_hands_over_the_whole_claim_window() {
 }
 
 #[tokio::test]
-async fn a_look_that_waited_for_a_row_hands_over_the_whole_claim_window() {
+async fn a_look_that_waited_for_a_row_hands_over_with_the_whole_lease() {
     let server = PostgresServer::start(PostgresConfig::default());
     let engine = engine(&server).await;
     let waits = over(&server, &engine).await;
@@ -233,13 +233,13 @@ async fn the_items_of_one_name_wait_for_its_row_and_are_one_command() {
         second.lease_id.as_bytes().iter().fold(String::new(), |text, b| format!("{text}{b:02x}"));
     server.sql(&format!(
         "insert into holdline.waiters select name, place + 1, '\\x{id}', client + 1, 0, mode, \
-         permits, total, kind, lease, claim_window, queued_at, heard, metadata \
+         permits, total, kind, lease, hand_off_lease, queued_at, heard, metadata \
          from holdline.waiters; \
          update holdline.heads set queued = 2, next_place = next_place + 1 where name = 'a'"
     ));
     let batch = [item(&waits, Purpose::Wait), item(&second, Purpose::Wait)];
     let (reply, free) = after_a_wait(&server, engine.renew(&batch)).await;
-    assert!(matches!(reply[0], Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply[0], Ok(RenewReply::Held { .. })), "{reply:?}");
     assert!(matches!(reply[1], Ok(RenewReply::Queued { position: Some(0), .. })), "{reply:?}");
     assert!(handed_at(&server) >= free);
 }

@@ -17,7 +17,7 @@ use super::router::ClusterRouter;
 use super::slots::{key_slot, slot_of};
 use crate::error::protocol;
 use crate::in_flight::InFlight;
-use crate::inbox::ProcessInbox;
+use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::MAX_SHOWN;
 use crate::link::{Call, Value};
@@ -52,8 +52,13 @@ impl ClusterEngine {
         // Never all zeros, which stands for no inbox.
         let inbox_id = format!("{:08x}{:08x}", control.random(), control.random() | 1);
         let watches = Arc::new(Watches::default());
-        let inbox =
-            ProcessInbox::new(control, clock.clone(), layout.inbox(&inbox_id), watches.clone());
+        let inbox = ProcessInbox::new(
+            control,
+            clock.clone(),
+            layout.inbox(&inbox_id),
+            watches.clone(),
+            Grants::Believed,
+        );
         let listings = Listings::new(clock.clone());
         let scripts = &native::CLUSTER;
         let context = RequestContext {
@@ -172,8 +177,7 @@ impl Inner {
         let limit = self.capabilities.max_waiters;
         let send = |subscribed| async move {
             let full = || native::acquire(&self.context, request, subscribed, limit);
-            let lock_key_only = || native::lock_key_only::acquire(&self.context, request);
-            let reply = self.send_or_lock_key_only(&request.name, full, lock_key_only).await;
+            let reply = self.send(&request.name, full).await;
             reply.and_then(|reply| native::acquired(&reply, request, limit))
         };
         self.inbox.acquire(request, self.context.deadline, send).await

@@ -7,7 +7,6 @@
 //!   run acquire.lua, one atomic step:
 //!     end what is over; hand a free name to the first waiter        (settle)
 //!     the lease id holds              -> granted, with the same token
-//!     it was handed the name          -> granted: this is the claim
 //!     it waits                        -> queued: this is its heartbeat
 //!     it was released or revoked      -> cancelled, revoked
 //!     the name is free, nobody waits  -> draw a token from the counter, granted
@@ -15,7 +14,7 @@
 //!     otherwise                       -> append it to the queue, queued
 //!   replicas=: WAIT until enough replicas have the grant
 //! a release, or the end of a lease that somebody notices, hands the name to the first waiter
-//! and publishes to its inbox; the waiter claims by the same call
+//! and publishes the grant to its inbox; with Sentinels the waiter asks whether it may rely on it
 //! a wait ends with its limit, with the caller, or when its heartbeats stop
 //! ```
 
@@ -26,15 +25,15 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, AuditTrail, Capabilities,
-    Clock, ClockKind, Hints, LatchCommand, LatchReply, LeaseId, ListPage, ListRequest, LockError,
-    LockName, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewRequest,
-    Renewed, Snapshot, Verbs,
+    Clock, ClockKind, HandOff, Hints, LatchCommand, LatchReply, LeaseId, ListPage, ListRequest,
+    LockError, LockName, Operation, OperationReply, Purpose, ReleaseReply, ReleaseRequest,
+    RenewRequest, Renewed, Snapshot, Verbs,
 };
 
 use super::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use super::{RequestContext, SERVER, replies, requests, trail};
 use crate::error::{ENGINE, protocol};
-use crate::inbox::ProcessInbox;
+use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH, MAX_SHOWN};
 use crate::link::{Link, ServerFacts};
@@ -72,7 +71,12 @@ impl RedisEngine {
         let inbox_id = format!("{:08x}{:08x}", link.random(), link.random() | 1);
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox_id);
-        let inbox = ProcessInbox::new(link.clone(), clock.clone(), channel, watches.clone());
+        let grants = match options.group() {
+            Some(_) => Grants::Asked,
+            None => Grants::Believed,
+        };
+        let inbox =
+            ProcessInbox::new(link.clone(), clock.clone(), channel, watches.clone(), grants);
         let listings = Listings::new(clock.clone());
         let replica_acks = sentinel::replica_acks_of(options, &link, &layout)?;
         let scripts = &SERVER;
@@ -129,6 +133,8 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.audit = AuditTrail::Store;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
+        // Whether the server may grant, or replicas have the grant, shows a reply.
+        capabilities.hand_off = HandOff::Direct;
     }
     capabilities
 }

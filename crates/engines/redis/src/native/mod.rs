@@ -61,7 +61,6 @@ pub(crate) struct Scripts {
 /// The scripts that use the lock key only, for a cluster.
 #[derive(Debug)]
 struct LockKeyScripts {
-    acquire: Script,
     release: Script,
     renew: Script,
 }
@@ -116,14 +115,6 @@ macro_rules! scripts {
             latch: script!("latch", "latch"),
             audit: script!("audit", "audit"),
             lock_key_only: LockKeyScripts {
-                acquire: script!(
-                    "acquire_lock_key",
-                    constants,
-                    "head",
-                    $one,
-                    "native",
-                    "acquire_lock_key"
-                ),
                 release: script!("release_lock_key", "head", $one, "release_lock_key"),
                 renew: script!("renew_lock_key", "head", "renew_each", "renew_fast"),
             },
@@ -156,10 +147,10 @@ impl Scripts {
         self.of_names().map(Script::text).join("\n")
     }
 
-    fn of_names(&self) -> [&Script; 8] {
+    fn of_names(&self) -> [&Script; 7] {
         let Scripts { acquire, release, renew, inspect, operate, lock_key_only, .. } = self;
-        let LockKeyScripts { acquire: claim, release: end, renew: keep } = lock_key_only;
-        [acquire, release, renew, inspect, operate, claim, end, keep]
+        let LockKeyScripts { release: end, renew: keep } = lock_key_only;
+        [acquire, release, renew, inspect, operate, end, keep]
     }
 }
 

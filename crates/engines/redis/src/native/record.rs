@@ -69,7 +69,6 @@ impl Record {
     /// Returns all data of a holder; `revoked` is the operator's reason, if it was revoked.
     pub(super) fn holder(&self, now_us: u64, left: Duration, revoked: String) -> HolderView {
         let state = match self.state {
-            b'h' => GrantState::Handed,
             b'r' => GrantState::Revoked(revoked),
             _ => GrantState::Held,
         };

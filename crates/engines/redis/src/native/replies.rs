@@ -166,7 +166,7 @@ pub(crate) fn renewal(value: &Value) -> Result<RenewReply, LockError> {
         "queued" => {
             Ok(RenewReply::Queued { position: Some(reply.count(0)?), next_look: reply.millis(1)? })
         }
-        "handed" => Ok(RenewReply::Handed { claim_within: Some(reply.millis(0)?) }),
+        "held" => Ok(RenewReply::Held { left: Some(reply.millis(0)?) }),
         "revoked" => Ok(RenewReply::Revoked {
             reason: reply.text(0)?.to_owned(),
             left: Some(reply.millis(1)?),

@@ -13,7 +13,6 @@ use super::RequestContext;
 use super::record::mode_text;
 use crate::args::{Args, digits};
 use crate::link::{Call, RoutingPolicy};
-use crate::lua_constants::HAND_OFF_MARGIN;
 
 /// The inbox of a process that is not subscribed.
 const NO_INBOX: &str = "0000000000000000";
@@ -43,8 +42,8 @@ pub(crate) fn acquire(
     let mut room = [0; 20];
     let lease_text = digits(lease, &mut room);
     let metadata = metadata.as_bytes();
-    let margin_ms = five_digits(millis(request.claim_window + HAND_OFF_MARGIN));
-    let parts = [&margin_ms, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
+    let hand_off_ms = five_digits(millis(request.hand_off_lease));
+    let parts = [&hand_off_ms, mode.as_bytes(), b" ", kind.as_bytes(), lease_text, b";", metadata];
     arguments.push_concat(&parts);
     arguments.push_number(lease);
     let flag_if = |set: bool, flag: u8| if set { flag } else { b'-' };
@@ -204,19 +203,6 @@ fn keys_of(context: &RequestContext, name: &LockName) -> Args {
 pub(crate) mod lock_key_only {
     use super::*;
 
-    /// Claims a name that was handed to the caller; `None` for a request that needs more keys.
-    pub(crate) fn acquire(context: &RequestContext, request: &AcquireRequest) -> Option<Call> {
-        if request.mode != Mode::Exclusive || !request.known {
-            return None;
-        }
-        let full = super::acquire(context, request, false, 0);
-        Some(Call {
-            script: &context.scripts.lock_key_only.acquire,
-            keys: keys(context, request),
-            ..full
-        })
-    }
-
     /// Ends a grant that nobody waits for.
     pub(crate) fn release(context: &RequestContext, request: &ReleaseRequest) -> Option<Call> {
         if tombstone_of(request.ending).is_some() {
@@ -245,12 +231,6 @@ pub(crate) mod lock_key_only {
         context.layout.push_lock(&mut keys, &renewal.name);
         Some(Call { script: &context.scripts.lock_key_only.renew, keys, ..full })
     }
-
-    fn keys(context: &RequestContext, request: &AcquireRequest) -> Args {
-        let mut keys = Args::with_capacity(ROOM);
-        context.layout.push_lock(&mut keys, &request.name);
-        keys
-    }
 }
 
 pub(crate) fn token_digits(token: FencingToken) -> String {
@@ -264,7 +244,7 @@ pub(crate) fn hex_digits(number: u64) -> [u8; 16] {
 
 /// Formats a number of at most five digits in five digits.
 pub(crate) fn five_digits(number: u64) -> [u8; 5] {
-    debug_assert!(number < 100_000, "a claim window is shorter");
+    debug_assert!(number < 100_000, "the lease of a hand-off is shorter");
     std::array::from_fn(|at| b'0' + (number / 10_u64.pow(4 - at as u32) % 10) as u8)
 }
 

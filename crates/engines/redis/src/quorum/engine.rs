@@ -16,7 +16,7 @@ use super::member::Member;
 use super::options::QuorumOptions;
 use super::set::NodeSet;
 use super::{ENGINE, attempt, inspect, known, release, renewal, undo, unfenced};
-use crate::inbox::ProcessInbox;
+use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH};
 use crate::native::RequestContext;
@@ -236,7 +236,13 @@ impl Inner {
         let channel = set.context.layout.inbox(&set.context.inbox);
         let inbox = |member: &Member| {
             let link = member.link().clone();
-            ProcessInbox::new(link, clock.clone(), channel.clone(), set.watches.clone())
+            ProcessInbox::new(
+                link,
+                clock.clone(),
+                channel.clone(),
+                set.watches.clone(),
+                Grants::Asked,
+            )
         };
         let inboxes = set.members.iter().map(inbox).collect();
         Ok(Inner { capabilities: capabilities(options), set, inboxes })

@@ -238,8 +238,8 @@ impl<'a> LeaseRenewal<'a> {
         }
         match self.tally.decide(set.clock.now()) {
             RenewalOutcome::Renewed { .. } if self.request.purpose == Purpose::Wait => {
-                let claim_within = end_of_majority(self.kept, outcomes.len());
-                Ok(RenewReply::Handed { claim_within })
+                let left = end_of_majority(self.kept, outcomes.len());
+                Ok(RenewReply::Held { left })
             }
             RenewalOutcome::Renewed { valid_until } => {
                 let left = began.until(valid_until).min(self.lease);

@@ -12,7 +12,6 @@ use super::replies::{EpochProof, HolderRecord};
 use super::script::{COMMAND, HANDSHAKE, RAISE, verbs};
 use crate::args::{Args, digits};
 use crate::link::{Call, RoutingPolicy, Script};
-use crate::lua_constants::HAND_OFF_MARGIN;
 use crate::native::RequestContext;
 use crate::native::requests::{ROOM, five_digits, hex_digits, kind_of, millis, token_digits};
 
@@ -105,10 +104,10 @@ pub(crate) fn acquire(
     arguments.push(&proof.text);
     let client = hex_digits(request.client.as_u64());
     arguments.push_concat(&[&id, b"g-", kind, &client, context.inbox.as_bytes()]);
-    let kept = five_digits(millis(request.claim_window + HAND_OFF_MARGIN));
+    let hand_off_ms = five_digits(millis(request.hand_off_lease));
     let mut room = [0; 20];
     let lease_text = digits(lease, &mut room);
-    arguments.push_concat(&[&kept, b"x ", kind, lease_text, b";", metadata.as_bytes()]);
+    arguments.push_concat(&[&hand_off_ms, b"x ", kind, lease_text, b";", metadata.as_bytes()]);
     arguments.push_number(lease);
     let waits: &[u8] = match asked {
         AcquireKind::First => b"w",

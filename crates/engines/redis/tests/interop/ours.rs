@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use holdline::{Client, LockOptions, Mutex};
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, Hold, LeaseId, LockKind,
     LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest,
@@ -78,7 +78,7 @@ impl Ours {
             hold: Hold::Leased(lease),
             queue: false,
             known: false,
-            claim_window: MIN_CLAIM_WINDOW,
+            hand_off_lease: MIN_HAND_OFF_LEASE,
             metadata: Metadata::default(),
         };
         Attempt { request, engine: self.engine.clone() }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireReply, Engine, ErrorKind, Hold, Mode, Purpose, RenewReply};
 use holdline_services::{RedisConfig, RedisServer};
 
@@ -11,15 +11,15 @@ use crate::support::{engine, keys, let_go, queue, raw, renew, request, take};
 const COUNTER: &str = "holdline:fence";
 
 #[tokio::test]
-async fn a_claim_after_its_window_is_rejected() {
+async fn a_repeated_request_after_the_lease_of_a_hand_off_is_rejected() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut late) = (request("a"), request("a"));
-    late.claim_window = MIN_CLAIM_WINDOW;
+    late.hand_off_lease = MIN_HAND_OFF_LEASE;
     take(&engine, &holder).await;
     queue(&engine, &late).await;
     let_go(&engine, &holder).await;
-    tokio::time::sleep(late.claim_window).await; // event: the end of the claim window
+    tokio::time::sleep(late.hand_off_lease).await; // event: its end
     late.known = true;
     let reply = engine.try_acquire(&late).await;
     assert!(matches!(reply, Ok(AcquireReply::Unknown)), "{reply:?}");
@@ -27,7 +27,7 @@ async fn a_claim_after_its_window_is_rejected() {
 }
 
 #[tokio::test]
-async fn a_claim_with_other_terms_is_invalid_and_the_hand_off_stays() {
+async fn a_repeated_request_with_other_terms_is_invalid_and_the_hand_off_stays() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut next) = (request("a"), request("a"));
@@ -55,7 +55,7 @@ async fn a_waiter_without_heartbeats_gets_no_hand_off_though_it_is_subscribed() 
     raw(&server, &["ZADD", "holdline:{a}:1q", "1000000000000001", &member]);
     let_go(&engine, &holder).await;
     let reply = renew(&engine, &next, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     let reply = renew(&engine, &silent, Purpose::Wait).await.expect("answered");
     assert_eq!(reply, RenewReply::Unknown);
 }
@@ -76,6 +76,6 @@ async fn a_writers_release_hands_the_name_to_all_readers_behind_it() {
     let_go(&engine, &writer).await;
     for reader in &readers {
         let reply = renew(&engine, reader, Purpose::Wait).await;
-        assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+        assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     }
 }

@@ -133,7 +133,7 @@ async fn a_counter_that_cannot_be_incremented_costs_no_waiter_its_position() {
         assert_eq!(raw(&server, &["GET", COUNTER]).text().as_deref(), Some(value));
         raw(&server, &["DEL", COUNTER]);
         let reply = renew(&engine, &waiter, Purpose::Wait).await;
-        assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+        assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
         let_go(&engine, &waiter).await;
     }
 }
@@ -161,7 +161,7 @@ async fn a_counter_of_another_type_costs_no_waiter_its_position() {
     }
     raw(&server, &["DEL", COUNTER]);
     let reply = renew(&engine, &waiter, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
 }
 
 #[tokio::test]
@@ -181,7 +181,7 @@ async fn a_permit_deleted_from_the_set_is_lost_and_free_for_others() {
     let reply = renew(&engine, &gone, Purpose::Keep(HOLD)).await;
     assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
     let reply = renew(&engine, &next, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     for held in [&stays, &next] {
         let_go(&engine, held).await;
     }
@@ -227,7 +227,7 @@ async fn a_lock_without_an_expiry_gets_one_longer_than_any_lease() {
     };
     engine.operate(&revoke).await.expect("revoked");
     let reply = renew(&engine, &next, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
 }
 
 #[tokio::test]
@@ -252,7 +252,7 @@ async fn a_permit_without_a_record_is_free_when_its_lease_expires() {
     // Its lease has expired.
     raw(&server, &["ZADD", "holdline:{a}", "1", &gone.lease_id.to_hex()]);
     let reply = renew(&engine, &next, Purpose::Wait).await;
-    assert!(matches!(reply, Ok(RenewReply::Handed { .. })), "{reply:?}");
+    assert!(matches!(reply, Ok(RenewReply::Held { .. })), "{reply:?}");
     for held in [&stays, &next] {
         let_go(&engine, held).await;
     }

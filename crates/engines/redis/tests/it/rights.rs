@@ -56,8 +56,8 @@ async fn the_locker_has_all_rights_that_a_lock_needs() {
     }
     assert!(engine.inspect(&name("a")).await.expect("a reply").is_held());
     engine.release(&ending(&first, false)).await.expect("handed over");
-    let claim = holdline_core::AcquireRequest { known: true, ..second.clone() };
-    let token = take(&engine, &claim).await;
+    let again = holdline_core::AcquireRequest { known: true, ..second.clone() };
+    let token = take(&engine, &again).await;
     let (reason, now) = ("enough".to_owned(), false);
     let revoke = Operation::Revoke { name: name("a"), token, reason: reason.clone(), now };
     engine.operate(&revoke).await.expect("a reply");

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, Certainty, Engine, ErrorKind, FencingToken, Mode, Operation, OperationReply,
     Purpose, ReleaseReply, RenewReply,
@@ -197,7 +197,7 @@ async fn a_waiter_without_a_subscription_is_skipped_at_once() {
     inboxes_with_subscribers(&server, 1).await;
     let_go(&alive, &holder).await;
     let reply = renew(&alive, &next, Purpose::Wait).await.expect("a reply");
-    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+    assert!(matches!(reply, RenewReply::Held { .. }), "{reply:?}");
 }
 
 /// Waits until this many inboxes have a subscriber.
@@ -223,7 +223,7 @@ async fn a_polling_waiter_gets_the_hand_off_without_a_subscription() {
     queue(&engine, &next).await;
     let_go(&engine, &holder).await;
     let reply = renew(&engine, &next, Purpose::Wait).await.expect("a reply");
-    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+    assert!(matches!(reply, RenewReply::Held { .. }), "{reply:?}");
 }
 
 /// Each hand-off skipped it, as long as another waiter was subscribed.
@@ -402,7 +402,7 @@ async fn a_waiter_that_queues_after_a_hand_off_to_its_client_counts_as_alive() {
     let server = RedisServer::start(RedisConfig::default());
     let engine = engine(&server).await;
     let (holder, mut missing) = (request("a"), request("a"));
-    missing.claim_window = MIN_CLAIM_WINDOW;
+    missing.hand_off_lease = MIN_HAND_OFF_LEASE;
     take(&engine, &holder).await;
     queue(&engine, &missing).await;
     let_go(&engine, &holder).await;
@@ -410,9 +410,9 @@ async fn a_waiter_that_queues_after_a_hand_off_to_its_client_counts_as_alive() {
     let mut later = request("a");
     later.client = missing.client;
     queue(&engine, &later).await;
-    tokio::time::sleep(missing.claim_window).await; // event: the end of the claim window
+    tokio::time::sleep(missing.hand_off_lease).await; // event: its end
     let reply = renew(&engine, &later, Purpose::Wait).await.expect("answered");
-    assert!(matches!(reply, RenewReply::Handed { .. }), "{reply:?}");
+    assert!(matches!(reply, RenewReply::Held { .. }), "{reply:?}");
 }
 
 #[tokio::test]

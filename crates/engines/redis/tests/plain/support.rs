@@ -7,7 +7,7 @@ use holdline_conformance::asking;
 pub(crate) use holdline_conformance::asking::{ending, name, take};
 use holdline_conformance::clock::MachineClock;
 use holdline_core::AcquireRequest;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_redis::{PlainEngine, RedisOptions};
 use holdline_services::{RedisServer, Reply};
 
@@ -33,7 +33,7 @@ pub(crate) async fn at(url: &str, parameters: &str) -> PlainEngine {
 
 /// A request under a fresh id, which does not queue.
 pub(crate) fn request(text: &str) -> AcquireRequest {
-    AcquireRequest { queue: false, claim_window: MIN_CLAIM_WINDOW, ..asking::request(text) }
+    AcquireRequest { queue: false, hand_off_lease: MIN_HAND_OFF_LEASE, ..asking::request(text) }
 }
 
 /// Sends a command past the engine.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{
     AcquireReply, AcquireRequest, ClientId, Ending, Engine, ErrorKind, FencingToken, Hold, LeaseId,
     LockError, LockKind, LockName, Metadata, Mode, Operation, ReleaseReply, ReleaseRequest,
@@ -67,7 +67,7 @@ fn request(id: u8) -> AcquireRequest {
         hold: HOLD,
         queue: false,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        hand_off_lease: MIN_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

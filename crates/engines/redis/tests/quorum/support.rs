@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireRequest, ClientId, Hold, LeaseId, LockKind, LockName, Metadata, Mode};
 use holdline_redis::{QuorumAdmin, QuorumOptions, QuorumStatus};
 use holdline_services::{RedisConfig, RedisServer};
@@ -29,7 +29,7 @@ pub(crate) fn request(id: u8) -> AcquireRequest {
         hold: HOLD,
         queue: false,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        hand_off_lease: MIN_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

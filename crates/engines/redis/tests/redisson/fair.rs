@@ -184,7 +184,7 @@ async fn a_dead_waiter_of_redissons_is_removed_when_its_time_has_come() {
     assert!(matches!(beat, RenewReply::Queued { position: Some(0), .. }), "{beat:?}");
     raw(&server, &["ZADD", SCORES, &format!("{:.0}", now_ms(&server) - 1.0), JAVA]);
     let beat = renew(&engine, &waits, Purpose::Wait).await.expect("an answer");
-    assert!(matches!(beat, RenewReply::Handed { .. }), "{beat:?}");
+    assert!(matches!(beat, RenewReply::Held { .. }), "{beat:?}");
     take(&engine, &known(&waits)).await;
     assert!(waiting(&server).is_empty());
 }

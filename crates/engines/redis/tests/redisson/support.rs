@@ -7,7 +7,7 @@ use holdline::Client;
 use holdline_conformance::asking;
 pub(crate) use holdline_conformance::asking::{ending, name, take};
 use holdline_conformance::clock::MachineClock;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireRequest, LockError};
 use holdline_redis::{RedisOptions, RedissonEngine};
 use holdline_services::{RedisServer, Reply};
@@ -38,7 +38,7 @@ pub(crate) async fn client(server: &RedisServer) -> Client {
 
 /// A request under a fresh id, which does not queue.
 pub(crate) fn request(text: &str) -> AcquireRequest {
-    AcquireRequest { queue: false, claim_window: MIN_CLAIM_WINDOW, ..asking::request(text) }
+    AcquireRequest { queue: false, hand_off_lease: MIN_HAND_OFF_LEASE, ..asking::request(text) }
 }
 
 /// Sends a command past the engine.

@@ -63,10 +63,10 @@ impl Peer {
     }
 }
 
-/// Waits until a contender is first in the queue, and claims the name.
+/// Waits until a contender is first in the queue, and asks for its grant.
 pub(crate) async fn is_handed(contender: &mut Contender) {
     until("it is handed the name", async || {
-        matches!(contender.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. }))
+        matches!(contender.renew(Purpose::Wait).await, Ok(RenewReply::Held { .. }))
     })
     .await;
     contender.take().await;

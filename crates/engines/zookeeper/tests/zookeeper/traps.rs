@@ -36,7 +36,7 @@ async fn two_locks_of_one_client_on_one_name_do_not_share_a_node(
     let begin = format!("/holdline/a/_c_{}-lock-", one.request.lease_id.to_hex());
     assert!(found.len() == 2 && found.iter().any(|path| path.starts_with(&begin)), "{found:?}");
     one.let_go().await;
-    assert!(matches!(other.renew(Purpose::Wait).await, Ok(RenewReply::Handed { .. })));
+    assert!(matches!(other.renew(Purpose::Wait).await, Ok(RenewReply::Held { .. })));
     other.let_go().await;
 }
 

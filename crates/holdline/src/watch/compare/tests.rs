@@ -97,15 +97,9 @@ fn holders_and_waiters_come_and_go() {
         (of(vec![held(1, 1)], vec![waiter(2)]), free(), &["ended", "left_queue"]),
         (
             of(vec![held(1, 1)], vec![waiter(2)]),
-            of(vec![in_state(held(2, 2), GrantState::Handed)], vec![]),
-            &["ended"],
-        ),
-        (
-            of(vec![in_state(held(2, 2), GrantState::Handed)], vec![]),
             of(vec![held(2, 2)], vec![]),
-            &["granted"],
+            &["ended", "granted"],
         ),
-        (of(vec![in_state(held(2, 2), GrantState::Handed)], vec![]), free(), &["left_queue"]),
         (
             of(vec![held(1, 1)], vec![]),
             of(vec![in_state(holder(1, 1, Some(18 * S)), GrantState::Revoked("r".into()))], vec![]),

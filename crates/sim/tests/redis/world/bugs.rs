@@ -25,7 +25,7 @@ pub(crate) enum Bug {
     UndoOnAnotherConnection,
     IdAskedAgainAfterUndo,
     NoSettling,
-    HeartbeatClaims,
+    HandOffEndsEarly,
     ErrorReadAsBusy,
     NoRequestAfterResubscribe,
     TokenStandsStill,
@@ -40,7 +40,7 @@ impl Bug {
         Bug::UndoOnAnotherConnection,
         Bug::IdAskedAgainAfterUndo,
         Bug::NoSettling,
-        Bug::HeartbeatClaims,
+        Bug::HandOffEndsEarly,
         Bug::ErrorReadAsBusy,
         Bug::NoRequestAfterResubscribe,
         Bug::TokenStandsStill,
@@ -58,14 +58,9 @@ impl Bug {
             Bug::NoSettling => {
                 ("local function settle(s)\n", "local function settle(s)\n  if s then return end\n")
             }
-            Bug::HeartbeatClaims => (
-                "  if state == 'h' or sub(purpose",
-                "  if state == 'h' and mode_of(record) == 'x' then
-    local _, _, lease = find(terms_of(record), ' .(%d+)')
-    hold(s, id_of(record) .. 'g' .. sub(record, WAITS), tonumber(lease))
-    return { 'handed', left_of(s, record) }
-  end
-  if state == 'h' or sub(purpose",
+            Bug::HandOffEndsEarly => (
+                "'PX', tonumber(sub(entry, HAND_OFF, HAND_OFF_END)))",
+                "'PX', tonumber(sub(entry, HAND_OFF, HAND_OFF_END)) / 2)",
             ),
             Bug::TokenStandsStill => (
                 "  if not last then return since end\n",

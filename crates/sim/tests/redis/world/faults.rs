@@ -120,29 +120,23 @@ impl World {
     }
 
     /// Sometimes loses the message of a hand-off with its connection, and sometimes pauses the
-    /// claiming process right after.
+    /// process right after.
     pub(super) fn disturb_hand_off(&mut self, before: &BTreeMap<&'static str, NameView>) {
         let mut met = Vec::new();
         for (name, view) in &self.views {
             for record in &view.holders {
-                let was = before.get(name).and_then(|old| old.holder(&record.id));
-                let was = was.map(|record| record.state);
+                let handed = before.get(name).is_some_and(|old| old.waiter(&record.id).is_some());
                 let owner = self.recorder.lock().clients.get(&record.client).copied();
-                let handed = was.is_none() && record.state == b'h';
-                let claimed = was == Some(b'h') && record.state == b'g';
-                if (handed || claimed)
-                    && let Some(owner) = owner
-                    && self.rng.percent(if handed { 8 } else { 3 })
-                {
-                    met.push((owner, handed));
+                if handed && let Some(owner) = owner {
+                    met.push(owner);
                 }
             }
         }
-        for (process, handed) in met {
-            if handed {
+        for process in met {
+            if self.rng.percent(8) {
                 self.note(&format!("{process} is cut off during a hand-off"));
                 self.net.lock().reset(process, None);
-            } else if self.now() < at(PEACE) {
+            } else if self.rng.percent(3) && self.now() < at(PEACE) {
                 let stop = self.after(5, 500);
                 self.plan(stop, Event::Pause(process));
             }

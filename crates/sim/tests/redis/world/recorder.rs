@@ -242,7 +242,6 @@ impl Recorder {
             let kept = views.get(hold.name).and_then(|view| view.holder(&hold.id));
             let what = match kept {
                 None => "is not in the store",
-                Some(record) if record.state == b'h' => "is not claimed in the store",
                 Some(record) if record.at_ms < server_ms => "is over in the store",
                 Some(record) if self.outlives(now, server_ms, hold, record) => {
                     "ends sooner in the store"

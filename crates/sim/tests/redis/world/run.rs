@@ -315,16 +315,18 @@ impl World {
     /// Observes the server's keys.
     fn observe(&mut self) {
         let mut server = self.host.server();
+        let mut handed = Vec::new();
         for name in NAMES {
             let view = self.operator.observe(&mut server, name);
-            self.views.insert(name, view);
-        }
-        let mut handed = Vec::new();
-        for (name, view) in &self.views {
-            for record in view.holders.iter().filter(|record| record.state == b'h') {
-                let is_subscribed = self.operator.has_subscriber(&mut server, &record.inbox);
-                handed.push((*name, record.id.clone(), is_subscribed));
+            let before = self.views.get(name);
+            for record in &view.holders {
+                let waited = before.is_some_and(|before| before.waiter(&record.id).is_some());
+                if waited || self.rules.is_handed(name, &record.id) {
+                    let is_subscribed = self.operator.has_subscriber(&mut server, &record.inbox);
+                    handed.push((name, record.id.clone(), is_subscribed));
+                }
             }
+            self.views.insert(name, view);
         }
         drop(server);
         self.rules.note_handed(self.clock.now(), handed);

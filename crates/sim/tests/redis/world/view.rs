@@ -2,15 +2,12 @@
 
 use holdline_sim::{ConnectionId, FakeRedis, Reply};
 
-/// How much longer than its claim window a hand-over is kept.
-const LATE_MS: i64 = 9_000;
-
 /// One holder or waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     /// 32 hex digits.
     pub(crate) id: String,
-    /// `g` granted, `h` handed, `r` revoked, `f` a freeze, `q` queued.
+    /// `g` granted, `r` revoked, `f` a freeze, `q` queued.
     pub(crate) state: u8,
     pub(crate) client: String,
     pub(crate) inbox: String,
@@ -101,9 +98,7 @@ impl Operator {
         let value = self.ask(server, &[b"GET", lock]);
         if let Some(mut record) = bulk(&value).and_then(Record::read) {
             let Reply::Integer(left) = self.ask(server, &[b"PTTL", lock]) else { return view };
-            // A hand-over is kept longer than its claim window.
-            let late = if record.state == b'h' { LATE_MS } else { 0 };
-            record.at_ms = now_ms + left - late;
+            record.at_ms = now_ms + left;
             view.holders.push(record);
         } else if matches!(value, Reply::Error(_)) {
             for id in bulks(&self.ask(server, &[b"ZRANGE", lock, b"0", b"-1"])) {

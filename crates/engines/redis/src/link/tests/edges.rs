@@ -92,7 +92,7 @@ fn request() -> AcquireRequest {
         hold: Hold::Leased(SECOND),
         queue: false,
         known: false,
-        claim_window: holdline_core::contract::MIN_CLAIM_WINDOW,
+        hand_off_lease: holdline_core::contract::MIN_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

@@ -3,8 +3,8 @@
 use super::world::{Peer, SECOND, World};
 use super::*;
 use crate::RedisEngine;
-use crate::inbox::ProcessInbox;
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use crate::inbox::{Grants, ProcessInbox};
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireRequest, ClientId, Engine, Hold, LeaseId, LockKind, LockName, Metadata, Mode,
@@ -72,7 +72,13 @@ async fn after_a_second_connection_that_lasted_pauses_are_short_again() {
 async fn after_a_timeout_and_a_confirmation_callers_wait_again() {
     let world = World::new("redis://h");
     let (clock, watches) = (Arc::new(world.clock.clone()), Arc::new(Watches::default()));
-    let inbox = Arc::new(ProcessInbox::new(world.link.clone(), clock, b"inbox".to_vec(), watches));
+    let inbox = Arc::new(ProcessInbox::new(
+        world.link.clone(),
+        clock,
+        b"inbox".to_vec(),
+        watches,
+        Grants::Believed,
+    ));
     let receives = || {
         let inbox = inbox.clone();
         tokio::spawn(async move { inbox.subscribed_within(SECOND).await })
@@ -105,7 +111,13 @@ async fn after_a_timeout_and_a_confirmation_callers_wait_again() {
 async fn a_refused_subscription_ends_the_wait_for_it_at_once() {
     let world = World::new("redis://h");
     let (clock, watches) = (Arc::new(world.clock.clone()), Arc::new(Watches::default()));
-    let inbox = Arc::new(ProcessInbox::new(world.link.clone(), clock, b"inbox".to_vec(), watches));
+    let inbox = Arc::new(ProcessInbox::new(
+        world.link.clone(),
+        clock,
+        b"inbox".to_vec(),
+        watches,
+        Grants::Believed,
+    ));
     let receives = || {
         let inbox = inbox.clone();
         tokio::spawn(async move { inbox.subscribed_within(SECOND).await })
@@ -129,14 +141,14 @@ async fn a_refused_subscription_ends_the_wait_for_it_at_once() {
     until("messages are received", || inbox.is_subscribed()).await;
 }
 
-/// A claim has a second; restoring the subscription may take longer.
+/// The lease of a hand-off may be a second; restoring the subscription may take longer.
 #[tokio::test]
-async fn a_claim_does_not_wait_for_the_subscription() {
+async fn a_repeated_request_does_not_wait_for_the_subscription() {
     let world = World::with("redis://h", RedisEngine::new);
     let mut peer = world.accepts().await;
     peer.shakes_hands().await;
     let engine = world.link.clone();
-    let claimed = tokio::spawn(async move {
+    let granted = tokio::spawn(async move {
         let request = AcquireRequest {
             name: LockName::new("a").expect("a good name"),
             lease_id: LeaseId::from_bytes([1; 16]),
@@ -146,14 +158,14 @@ async fn a_claim_does_not_wait_for_the_subscription() {
             hold: Hold::Leased(SECOND),
             queue: true,
             known: true,
-            claim_window: MIN_CLAIM_WINDOW,
+            hand_off_lease: MIN_HAND_OFF_LEASE,
             metadata: Metadata::default(),
         };
         engine.try_acquire(&request).await
     });
     peer.receives("EVALSHA").await;
     peer.sends_text("$16\r\n0000000000000042\r\n").await;
-    in_time(claimed).await.expect("no panic").expect("claimed");
+    in_time(granted).await.expect("no panic").expect("granted");
 }
 
 #[tokio::test]

@@ -1,6 +1,6 @@
 //! Replies of every shape.
 
-use holdline_core::contract::MIN_CLAIM_WINDOW;
+use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{ClientId, Hold, LeaseId, LockKind, Metadata, Mode};
 
 use super::*;
@@ -15,7 +15,7 @@ fn request() -> AcquireRequest {
         hold: Hold::Leased(Duration::from_secs(1)),
         queue: false,
         known: false,
-        claim_window: MIN_CLAIM_WINDOW,
+        hand_off_lease: MIN_HAND_OFF_LEASE,
         metadata: Metadata::default(),
     }
 }

@@ -117,7 +117,7 @@ pub(super) fn request(number: u8) -> AcquireRequest {
         hold: HOLD,
         queue: false,
         known: false,
-        claim_window: Duration::from_secs(1),
+        hand_off_lease: Duration::from_secs(1),
         metadata: Metadata::default(),
     }
 }

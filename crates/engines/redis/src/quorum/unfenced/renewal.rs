@@ -45,7 +45,7 @@ pub(in crate::quorum) async fn renew(
 /// Turns a node's reply into a vote.
 fn of_node(reply: &RenewReply) -> NodeRenewal {
     match *reply {
-        RenewReply::Renewed { left } | RenewReply::Handed { claim_within: left } => {
+        RenewReply::Renewed { left } | RenewReply::Held { left } => {
             NodeRenewal::Kept { left: left.unwrap_or_default() }
         }
         _ => NodeRenewal::Gone { free: false },

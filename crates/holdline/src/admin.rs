@@ -70,8 +70,8 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     /// Dropping the future loses the answer.
     pub async fn inspect(self, name: &LockName) -> Result<Snapshot, LockError> {
-        let shared = &self.core.shared;
-        let snapshot = shared.answer(shared.engine.inspect(name)).await;
+        let state = &self.core.state;
+        let snapshot = state.answer(state.engine.inspect(name)).await;
         snapshot.map_err(|error| error.with_name(name))
     }
 
@@ -83,8 +83,8 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     /// Dropping the future loses the answer.
     pub async fn list(self, request: &ListRequest) -> Result<ListPage, LockError> {
-        let shared = &self.core.shared;
-        shared.answer(shared.engine.list(request)).await
+        let state = &self.core.state;
+        state.answer(state.engine.list(request)).await
     }
 
     /// Carries out an operator's command.
@@ -95,8 +95,8 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     /// Dropping the future loses the answer: the command may be carried out.
     pub async fn operate(self, operation: &Operation) -> Result<OperationReply, LockError> {
-        let shared = &self.core.shared;
-        shared.answer(shared.engine.operate(operation)).await
+        let state = &self.core.state;
+        state.answer(state.engine.operate(operation)).await
     }
 
     /// Appends a record to the audit trail of the store, with the time of now.
@@ -109,9 +109,9 @@ impl<'a> Admin<'a> {
     /// # Cancel safety
     /// Dropping the future loses the answer: the record may be appended.
     pub async fn append_audit(self, record: AuditRecord) -> Result<(), LockError> {
-        let shared = &self.core.shared;
+        let state = &self.core.state;
         let now = unix_ms(SystemTime::now());
-        shared.answer(shared.engine.append_audit(now, &record)).await
+        state.answer(state.engine.append_audit(now, &record)).await
     }
 
     /// Returns the newest records of the audit trail that `wanted` accepts, the newest first. It
@@ -127,12 +127,12 @@ impl<'a> Admin<'a> {
         request: &AuditRequest,
         wanted: impl Fn(&AuditEntry) -> bool,
     ) -> Result<AuditPage, LockError> {
-        let shared = &self.core.shared;
+        let state = &self.core.state;
         let limit = request.limit;
         let mut next = *request;
         let mut found = AuditPage::default();
         loop {
-            let page = shared.answer(shared.engine.read_audit(&next)).await?;
+            let page = state.answer(state.engine.read_audit(&next)).await?;
             for entry in page.entries.into_iter().filter(&wanted) {
                 if found.entries.len() == limit {
                     found.before = found.entries.last().map(|last| last.id);
@@ -149,25 +149,25 @@ impl<'a> Admin<'a> {
 
     /// Returns the engine, for a server or a second client that shares it.
     pub fn engine(self) -> &'a Arc<dyn Engine> {
-        &self.core.shared.engine
+        &self.core.state.engine
     }
 
     /// Returns the id by which the store knows this client. It proves nothing.
     pub fn client_id(self) -> ClientId {
-        self.core.shared.client
+        self.core.state.client
     }
 
     /// Plants a bug: validity counts from the reply. The simulation must find it.
     #[cfg(feature = "_mutants")]
     pub fn plant_validity_from_reply(self) {
         use std::sync::atomic::Ordering;
-        self.core.shared.counts_from_reply.store(true, Ordering::Relaxed);
+        self.core.state.counts_from_reply.store(true, Ordering::Relaxed);
     }
 }
 
 impl std::fmt::Debug for Admin<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let capabilities = self.core.shared.engine.capabilities();
+        let capabilities = self.core.state.engine.capabilities();
         f.debug_struct("Admin").field("identity", &capabilities.identity).finish_non_exhaustive()
     }
 }

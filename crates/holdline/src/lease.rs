@@ -142,7 +142,7 @@ impl<'a> Leases<'a> {
 
     /// Draws a fresh lease id, for [`LockOptions::with_lease_id`].
     pub fn draw_id(self) -> LeaseId {
-        self.core.shared.entropy.lease_id()
+        self.core.state.entropy.lease_id()
     }
 
     /// Attaches a detached lease: it is renewed now, and in the background from then on.
@@ -239,7 +239,7 @@ impl<'a> Leases<'a> {
 
 impl std::fmt::Debug for Leases<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let capabilities = self.core.shared.engine.capabilities();
+        let capabilities = self.core.state.engine.capabilities();
         f.debug_struct("Leases").field("identity", &capabilities.identity).finish_non_exhaustive()
     }
 }
@@ -334,11 +334,11 @@ async fn detach_to(guard: Guard, lease_duration: Option<Duration>) -> Result<Lea
 async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lease, LockError> {
     let core = &guard.core;
     let grant = &guard.grant;
-    let shared = &core.shared;
+    let state = &core.state;
     let plan = &grant.plan;
-    let capabilities = shared.engine.capabilities();
-    if !shared.is_own_process() {
-        return Err(shared.no_answer());
+    let capabilities = state.engine.capabilities();
+    if !state.is_own_process() {
+        return Err(state.no_answer());
     }
     if guard.is_nested() {
         let message = "a guard of an owner cannot be detached";
@@ -351,19 +351,19 @@ async fn detached(guard: &Guard, lease_duration: Option<Duration>) -> Result<Lea
     let hold = Hold::Detached(lease_duration);
     capabilities.check(plan.mode, hold)?;
     if !guard.is_valid() {
-        return Err(shared.lost(grant.why_lost()));
+        return Err(state.lost(grant.why_lost()));
     }
     // A lock that was acquired detached is so already, unless its first renewal is to lengthen it.
     if plan.keep != Keep::Detached || guard.grant.is_partial() {
         // From here on the keeper must not renew it with the old purpose.
         grant.pause_renewals();
-        keeper::await_idle(shared, guard.key(), grant).await;
+        keeper::await_idle(state, guard.key(), grant).await;
         let purpose = Purpose::Keep(hold);
-        let renewal = RenewRequest { purpose, ..grant.renewal(shared.client) };
+        let renewal = RenewRequest { purpose, ..grant.renewal(state.client) };
         let outcome = renewed(core, renewal).await;
         if let Err(error) = outcome {
             grant.resume_renewals();
-            keeper::renew_soon(shared, guard.key());
+            keeper::renew_soon(state, guard.key());
             return Err(error);
         }
     }
@@ -383,16 +383,16 @@ async fn renewed(
     core: &Core,
     renewal: RenewRequest,
 ) -> Result<(Moment, Option<Duration>), LockError> {
-    let shared = &core.shared;
-    let sent = shared.clock.now();
-    match shared.renew(renewal).await {
+    let state = &core.state;
+    let sent = state.clock.now();
+    match state.renew(renewal).await {
         Some(Ok(RenewReply::Renewed { left })) => Ok((sent, left)),
         Some(Ok(RenewReply::Revoked { reason, .. })) => {
-            Err(shared.lost(LostReason::Revoked(reason)))
+            Err(state.lost(LostReason::Revoked(reason)))
         }
-        Some(Ok(_)) => Err(shared.lost(LostReason::Missing)),
+        Some(Ok(_)) => Err(state.lost(LostReason::Missing)),
         Some(Err(error)) => Err(error),
-        None => Err(shared.no_answer()),
+        None => Err(state.no_answer()),
     }
 }
 
@@ -403,7 +403,7 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
     let options = LockOptions::default().with_lease_duration(lease.lease_duration);
     let plan = Arc::new(core.plan(&lease.name, lease.mode, &options)?);
     let (sent, left) = by_id::keep(core, &lease.name, lease.lease_id, plan.hold).await?;
-    let ticket = Ticket::new(&core.shared, &plan, lease.lease_id);
+    let ticket = Ticket::new(&core.state, &plan, lease.lease_id);
     let granted = Granted {
         lease_id: lease.lease_id,
         token: lease.fencing_token,
@@ -415,13 +415,13 @@ async fn attach(core: &Arc<Core>, lease: &Lease) -> Result<Guard, LockError> {
         unsettled: false,
     };
     let guard = Guard::granted(core, ticket, &plan, granted);
-    core.shared.observe_attached(&guard.grant);
+    core.state.observe_attached(&guard.grant);
     Ok(guard)
 }
 
 /// Checks that this client's store has granted the lease. Another store would report it as lost.
 fn check_store(core: &Core, lease: &Lease) -> Result<(), LockError> {
-    let capabilities = core.shared.engine.capabilities();
+    let capabilities = core.state.engine.capabilities();
     if lease.engine == capabilities.identity {
         return Ok(());
     }
@@ -453,7 +453,7 @@ mod by_id {
         hold: Hold,
     ) -> Result<(Moment, Option<Duration>), LockError> {
         let purpose = Purpose::Keep(hold);
-        let client = core.shared.client;
+        let client = core.state.client;
         let renewal = RenewRequest { name: name.clone(), lease_id, client, purpose };
         renewed(core, renewal).await.map_err(|error| error.with_name(name))
     }
@@ -467,9 +467,9 @@ mod by_id {
     ) -> Result<Duration, LockError> {
         let plan = plan(core, name, lease_duration)?;
         let (sent, left) = keep(core, name, lease_id, plan.hold).await?;
-        let drift = core.shared.drift_ppm;
+        let drift = core.state.drift_ppm;
         let until = holdline_core::validity::valid_until(sent, left, drift);
-        Ok(core.shared.clock.now().until(until))
+        Ok(core.state.clock.now().until(until))
     }
 
     /// Releases a lease.
@@ -497,11 +497,11 @@ mod by_id {
         for_good: bool,
     ) -> Result<ReleaseOutcome, LockError> {
         // The mode has no effect here, and every engine accepts this one.
-        let range = core.shared.engine.capabilities().lease;
+        let range = core.state.engine.capabilities().lease;
         let plan = plan(core, name, DEFAULT_LEASE.clamp(range.min, range.max))?;
-        let since = core.shared.clock.now();
+        let since = core.state.clock.now();
         let request = plan.ending(None, lease_id, for_good);
-        Ok(release::release(&core.shared, &plan, &request, since).await)
+        Ok(release::release(&core.state, &plan, &request, since).await)
     }
 
     fn plan(core: &Core, name: &LockName, lease: Duration) -> Result<Plan, LockError> {

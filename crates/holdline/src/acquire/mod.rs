@@ -28,7 +28,7 @@ use holdline_core::{
 use tracing::Instrument;
 
 use crate::core::local_queues::Turn;
-use crate::core::{Core, Shared};
+use crate::core::{ClientState, Core};
 use crate::grant::Granted;
 use crate::guard::Guard;
 use crate::guard::ticket::Ticket;
@@ -72,7 +72,7 @@ impl Wait {
 
     /// Returns a wait of this limit, starting now.
     pub(crate) fn within(core: &Core, limit: Duration) -> Wait {
-        let since = core.shared.clock.now();
+        let since = core.state.clock.now();
         Wait::Limited { since, until: since.after(limit) }
     }
 
@@ -94,8 +94,8 @@ impl Wait {
     }
 
     /// Returns the deadline for the answer to a request sent at `sent`.
-    fn limit(self, shared: &Shared, sent: Moment) -> Moment {
-        let limit = sent.after(shared.answer_within);
+    fn limit(self, state: &ClientState, sent: Moment) -> Moment {
+        let limit = sent.after(state.answer_within);
         match self {
             Wait::Try | Wait::Forever => limit,
             Wait::Limited { until, .. } => limit.min(until.max(sent.after(LAST_ANSWER_LIMIT))),
@@ -112,38 +112,38 @@ pub(crate) async fn acquire(
     wait: Wait,
 ) -> Result<Guard, LockError> {
     core.open()?;
-    let shared = &*core.shared;
-    let lease_id = plan.lease_id.unwrap_or_else(|| shared.entropy.lease_id());
+    let state = &*core.state;
+    let lease_id = plan.lease_id.unwrap_or_else(|| state.entropy.lease_id());
     let queue = wait != Wait::Try && plan.queues;
-    let began = shared.clock.now();
-    let mut progress = Progress::new(shared, plan, lease_id, wait.since(began));
-    let turn = unqueued::join(shared, plan, wait);
+    let began = state.clock.now();
+    let mut progress = Progress::new(state, plan, lease_id, wait.since(began));
+    let turn = unqueued::join(state, plan, wait);
     let mut reported_wait = false;
     if let Some(turn) = &turn {
         let subject = plan.subject(lease_id);
-        let wait_behind = unqueued::wait_behind_others(shared, &progress, subject, turn, wait);
+        let wait_behind = unqueued::wait_behind_others(state, &progress, subject, turn, wait);
         reported_wait = Box::pin(wait_behind).await;
     }
-    let request = new_request(shared, plan, lease_id, queue, spans::metadata(plan));
-    let mut ticket = Ticket::new(shared, plan, lease_id);
-    let sent = if reported_wait { shared.clock.now() } else { began };
+    let request = new_request(state, plan, lease_id, queue, spans::metadata(plan));
+    let mut ticket = Ticket::new(state, plan, lease_id);
+    let sent = if reported_wait { state.clock.now() } else { began };
     let reply = {
-        let mut answer = shared.engine.try_acquire(&request);
+        let mut answer = state.engine.try_acquire(&request);
         if let Some(granted) = granted_at_once(&mut answer, lease_id, sent) {
             let token = granted.token;
             let guard = Guard::granted(core, ticket, plan, granted);
-            shared.observe_acquired(&guard.grant, Duration::ZERO);
+            state.observe_acquired(&guard.grant, Duration::ZERO);
             drop(answer);
             progress.finish(Ok(token));
             return Ok(unqueued::held(turn, guard.with_name(request.name)));
         }
         match answer {
             Answer::Ready(reply) => reply,
-            _ if !shared.is_own_process() => return Err(shared.no_answer().with_name(&plan.name)),
+            _ if !state.is_own_process() => return Err(state.no_answer().with_name(&plan.name)),
             Answer::Later(later) => {
                 ticket.register();
                 ticket.unsettled = true;
-                let answer = shared.await_answer_here(later, wait.limit(shared, sent));
+                let answer = state.await_answer_here(later, wait.limit(state, sent));
                 let answer = await_answer(&mut ticket, queue, answer, sent);
                 let reply = answer.instrument(progress.span().clone()).await;
                 ticket.unsettled = reply.is_none();
@@ -154,7 +154,7 @@ pub(crate) async fn acquire(
     let attempt = Attempt {
         core,
         plan,
-        shared,
+        state,
         request,
         ticket,
         wait,
@@ -199,7 +199,7 @@ fn granted_at_once(
 
 /// Makes the request of a new attempt.
 fn new_request(
-    shared: &Shared,
+    state: &ClientState,
     plan: &Plan,
     lease_id: LeaseId,
     queue: bool,
@@ -208,7 +208,7 @@ fn new_request(
     AcquireRequest {
         name: plan.name.clone(),
         lease_id,
-        client: shared.client,
+        client: state.client,
         mode: plan.mode,
         kind: plan.kind,
         hold: plan.hold.first(),
@@ -229,12 +229,12 @@ async fn await_answer(
     answer: impl Future<Output = Reply>,
     sent: Moment,
 ) -> Reply {
-    let shared = ticket.shared();
+    let state = ticket.state();
     let answer = pin!(answer);
     if !queue {
         return answer.await;
     }
-    match select(answer, shared.clock.sleep_until(sent.after(QUEUE_HEARTBEAT))).await {
+    match select(answer, state.clock.sleep_until(sent.after(QUEUE_HEARTBEAT))).await {
         Either::Left((reply, _)) => reply,
         Either::Right(((), answer)) => {
             ticket.enqueue(Duration::ZERO);
@@ -247,7 +247,7 @@ async fn await_answer(
 struct Attempt<'a> {
     core: &'a Arc<Core>,
     plan: &'a Arc<Plan>,
-    shared: &'a Shared,
+    state: &'a ClientState,
     request: AcquireRequest,
     ticket: Ticket<'a>,
     wait: Wait,
@@ -286,7 +286,7 @@ enum Next {
 impl Attempt<'_> {
     async fn resume(mut self, sent: Moment, reply: Reply) -> Result<Guard, LockError> {
         let plan = self.plan;
-        let shared = self.shared;
+        let state = self.state;
         let span = self.progress.span().clone();
         let lease_id = self.ticket.lease_id;
         let wait = async move {
@@ -301,7 +301,7 @@ impl Attempt<'_> {
         let outcome = outcome.map_err(|error| error.with_name(&plan.name));
         if let Err(error) = &outcome {
             let subject = plan.subject(lease_id);
-            shared.observe(|observer| observer.failed(subject, error));
+            state.observe(|observer| observer.failed(subject, error));
         }
         outcome
     }
@@ -312,7 +312,7 @@ impl Attempt<'_> {
             let early = self.place.as_mut().is_some_and(QueuePlace::asked_early);
             let next = match reply {
                 Some(Ok(AcquireReply::Granted { token, left, anchor })) => {
-                    let sent = self.shared.validity_start(sent);
+                    let sent = self.state.validity_start(sent);
                     return Ok(Granted {
                         lease_id: self.ticket.lease_id,
                         token,
@@ -336,7 +336,7 @@ impl Attempt<'_> {
                     self.wait_unqueued(next_look, held).await
                 }
                 Some(Ok(AcquireReply::Unknown)) => {
-                    self.shared.observe(|observer| observer.requeued(self.subject()));
+                    self.state.observe(|observer| observer.requeued(self.subject()));
                     Next::NewId
                 }
                 None if early => self.wait_on(Certainty::Unknown).await,
@@ -355,11 +355,11 @@ impl Attempt<'_> {
                 Some(Err(error)) => Next::Fail(error),
                 None => {
                     // The remaining wait may be shorter than the time that an answer may take.
-                    let waited = sent.until(self.shared.clock.now());
+                    let waited = sent.until(self.state.clock.now());
                     // The last answer says more than the fact that this one timed out.
                     let error = match self.outage.clone() {
                         Some(error) => error.with_certainty(Certainty::Unknown),
-                        None => self.shared.no_answer_within(waited),
+                        None => self.state.no_answer_within(waited),
                     };
                     if self.waits_through(&error) {
                         self.await_store(error).await
@@ -375,7 +375,7 @@ impl Attempt<'_> {
                 Next::NewId => {
                     self.restart()?;
                     // A store that keeps losing its data must not be asked without a pause.
-                    self.shared.clock.sleep_until(sent.after(MIN_RETRY)).await;
+                    self.state.clock.sleep_until(sent.after(MIN_RETRY)).await;
                 }
                 end => return Err(end),
             }
@@ -388,21 +388,21 @@ impl Attempt<'_> {
     fn is_hand_off(&self, left: Option<Duration>) -> bool {
         let first = self.request.hold.duration();
         let is_short = left <= Some(self.request.hand_off_lease) && left < first;
-        left.is_some() && is_short && self.shared.engine.capabilities().queue
+        left.is_some() && is_short && self.state.engine.capabilities().queue
     }
 
     async fn ask(&mut self) -> (Moment, Reply) {
-        let shared = self.shared;
+        let state = self.state;
         let before = self.ticket.unsettled;
-        let sent = shared.clock.now();
-        let limit = self.wait.limit(shared, sent);
+        let sent = state.clock.now();
+        let limit = self.wait.limit(state, sent);
         self.ticket.register();
         self.ticket.unsettled = true;
-        let reply = match shared.engine.try_acquire(&self.request) {
+        let reply = match state.engine.try_acquire(&self.request) {
             Answer::Ready(reply) => reply,
-            Answer::Later(_) if !shared.is_own_process() => None,
+            Answer::Later(_) if !state.is_own_process() => None,
             Answer::Later(later) => {
-                let answer = shared.await_answer_here(later, limit);
+                let answer = state.await_answer_here(later, limit);
                 await_answer(&mut self.ticket, self.request.queue, answer, sent).await
             }
         };
@@ -417,14 +417,14 @@ impl Attempt<'_> {
                 spans::blocked_by(self.progress.span(), &holder);
             }
             self.holder = Some(holder);
-            self.looked = self.shared.clock.now();
+            self.looked = self.state.clock.now();
         }
     }
 
     /// Returns the holder of the last answer with its present age. With the old age it would look
     /// as if the holder had just changed.
     fn holder_now(&mut self) -> Option<Box<HolderSummary>> {
-        let since = self.looked.until(self.shared.clock.now());
+        let since = self.looked.until(self.state.clock.now());
         let mut holder = self.holder.take()?;
         holder.held_for = holder.held_for.map(|held_for| held_for.saturating_add(since));
         holder.left = holder.left.map(|left| left.saturating_sub(since));
@@ -438,7 +438,7 @@ impl Attempt<'_> {
     /// Returns whether the caller's own lease id is used up: an engine that accepts no id twice has
     /// refused it.
     fn is_spent(&self) -> bool {
-        self.plan.lease_id.is_some() && !self.shared.engine.capabilities().repeat
+        self.plan.lease_id.is_some() && !self.state.engine.capabilities().repeat
     }
 
     /// Returns whether the attempt waits through this error: the store may serve it before its
@@ -453,14 +453,14 @@ impl Attempt<'_> {
     /// request is enough, without a wait.
     fn may_be_outdated(&self, error: &LockError) -> bool {
         let few = matches!(error.kind(), ErrorKind::NoQuorum { .. });
-        few && self.shared.engine.capabilities().splits && !self.is_spent()
+        few && self.state.engine.capabilities().splits && !self.is_spent()
     }
 
     /// Waits for the store, up to the limit, and then repeats the request.
     async fn await_store(&mut self, error: LockError) -> Next {
         self.ticket.unsettled |= error.certainty() == Certainty::Unknown;
         self.repeats = 0;
-        let now = self.shared.clock.now();
+        let now = self.state.clock.now();
         let deadline = self.wait.deadline();
         if now >= deadline || self.is_spent() {
             return Next::Fail(error);
@@ -470,18 +470,18 @@ impl Attempt<'_> {
             Some(_) => tracing::debug!(%error, "waits for the store"),
         }
         self.progress.wait();
-        self.shared.observe(|observer| observer.without_store(self.subject(), &error));
+        self.state.observe(|observer| observer.without_store(self.subject(), &error));
         self.outage = Some(error);
-        let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
-        self.shared.clock.sleep_until(now.after(pause).min(deadline)).await;
-        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
+        let pause = self.repeat_pause.next_pause(self.state.entropy.number());
+        self.state.clock.sleep_until(now.after(pause).min(deadline)).await;
+        if self.state.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
     }
 
     /// Reports the queue position again after an outage, since the last report was the outage.
     fn end_outage(&mut self, position: Option<usize>) {
         if self.outage.take().is_some() && self.place.is_some() {
             let holder = self.holder.as_deref();
-            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+            self.state.observe(|observer| observer.queued(self.subject(), position, holder));
         }
     }
 
@@ -493,7 +493,7 @@ impl Attempt<'_> {
     /// Repeats an unanswered request a few times, under the same id if the engine accepts that.
     async fn repeat(&mut self, error: LockError) -> Next {
         self.repeats += 1;
-        let now = self.shared.clock.now();
+        let now = self.state.clock.now();
         let max_repeats = if self.wait == Wait::Try { 1 } else { MAX_REPEATS };
         if self.repeats > max_repeats || (self.wait != Wait::Try && now >= self.wait.deadline()) {
             return Next::Fail(error);
@@ -501,9 +501,9 @@ impl Attempt<'_> {
         if matches!(error.kind(), ErrorKind::Invalid { .. }) || self.is_spent() {
             return Next::Fail(error);
         }
-        let pause = self.repeat_pause.next_pause(self.shared.entropy.number());
-        self.shared.clock.sleep_until(now.after(pause)).await;
-        if self.shared.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
+        let pause = self.repeat_pause.next_pause(self.state.entropy.number());
+        self.state.clock.sleep_until(now.after(pause)).await;
+        if self.state.engine.capabilities().repeat { Next::Ask } else { Next::NewId }
     }
 
     /// Continues under a new lease id, or under the same if only the caller gives it up.
@@ -520,18 +520,18 @@ impl Attempt<'_> {
     fn restart_with_new_id(&mut self) -> Result<(), Next> {
         if self.plan.lease_id.is_some() {
             // The queue entry, if there is one, is given up with the attempt.
-            return Err(Next::Fail(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied)));
+            return Err(Next::Fail(self.state.error(ErrorKind::Cancelled, Certainty::NotApplied)));
         }
         let left_nothing = self.place.take().is_none() && !self.ticket.unsettled;
-        let lease_id = self.shared.entropy.lease_id();
-        let new = Ticket::new(self.shared, self.plan, lease_id);
+        let lease_id = self.state.entropy.lease_id();
+        let new = Ticket::new(self.state, self.plan, lease_id);
         let old = std::mem::replace(&mut self.ticket, new);
         if left_nothing {
             old.forget();
         }
         // The trace in which the name was requested stays the same.
         let metadata = self.request.metadata.clone();
-        self.request = new_request(self.shared, self.plan, lease_id, self.request.queue, metadata);
+        self.request = new_request(self.state, self.plan, lease_id, self.request.queue, metadata);
         Ok(())
     }
 
@@ -540,34 +540,34 @@ impl Attempt<'_> {
     fn restart_under_kept_id(&mut self) {
         self.place = None;
         self.request.known = false;
-        let mut new = Ticket::new(self.shared, self.plan, self.ticket.lease_id);
+        let mut new = Ticket::new(self.state, self.plan, self.ticket.lease_id);
         new.unsettled = self.ticket.unsettled;
         std::mem::replace(&mut self.ticket, new).forget();
     }
 
     /// Makes the guard.
     fn finish(mut self, granted: Granted) -> Result<Guard, LockError> {
-        let shared = self.shared;
+        let state = self.state;
         self.place = None;
         let started = self.started;
         let guard = Guard::granted(self.core, self.ticket, self.plan, granted);
         let guard = unqueued::held(self.turn.take(), guard);
-        let now = shared.clock.now();
+        let now = state.clock.now();
         if !guard.is_valid() {
             // The answer took longer than the lease. Dropping the guard releases it.
             let message = "the lease had expired when its answer arrived".to_owned();
-            return Err(shared.error(ErrorKind::Unavailable { message }, Certainty::Unknown));
+            return Err(state.error(ErrorKind::Unavailable { message }, Certainty::Unknown));
         }
-        shared.observe_acquired(&guard.grant, started.until(now));
+        state.observe_acquired(&guard.grant, started.until(now));
         Ok(guard)
     }
 
     /// Ends without the name, and leaves nothing in the store.
     async fn fail(mut self, next: Next) -> LockError {
-        let shared = self.shared;
+        let state = self.state;
         // From here on another attempt of this client is next.
         self.place.iter_mut().for_each(QueuePlace::leave);
-        let waited = self.started.until(shared.clock.now());
+        let waited = self.started.until(state.clock.now());
         match next {
             Next::Fail(error) if error.certainty() == Certainty::NotApplied => {
                 if self.ticket.unsettled || self.place.is_some() {
@@ -583,7 +583,7 @@ impl Attempt<'_> {
                 let holder = self.holder_now();
                 let given_up = self.ticket.give_up().await.is_some();
                 let certainty = if given_up { Certainty::NotApplied } else { Certainty::Unknown };
-                shared.error(ErrorKind::TimedOut { waited, holder }, certainty)
+                state.error(ErrorKind::TimedOut { waited, holder }, certainty)
             }
         }
     }

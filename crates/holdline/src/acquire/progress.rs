@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use holdline_core::{FencingToken, LeaseId, LockError, Moment};
 use tracing::Span;
 
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::observer::Subject;
 use crate::plan::Plan;
 use crate::spans;
 
 /// An attempt that is under way. Dropping it before [`Progress::finish`] cancels the attempt.
 pub(crate) struct Progress<'a> {
-    shared: &'a Shared,
+    state: &'a ClientState,
     plan: &'a Plan,
     /// The first one: later requests of the attempt may have others.
     lease_id: LeaseId,
@@ -27,7 +27,7 @@ pub(crate) struct Progress<'a> {
 
 impl<'a> Progress<'a> {
     pub(crate) fn new(
-        shared: &'a Shared,
+        state: &'a ClientState,
         plan: &'a Plan,
         lease_id: LeaseId,
         started: Moment,
@@ -35,13 +35,13 @@ impl<'a> Progress<'a> {
         let waits = AtomicBool::new(false);
         let finished = AtomicBool::new(false);
         let span = spans::wait(plan, lease_id);
-        Progress { shared, plan, lease_id, started, waits, finished, span }
+        Progress { state, plan, lease_id, started, waits, finished, span }
     }
 
     /// The attempt waits from now on, if it has not before.
     pub(crate) fn wait(&self) {
         if !self.waits.swap(true, Ordering::Relaxed) {
-            self.shared.observe(|observer| observer.wait_started(self.subject()));
+            self.state.observe(|observer| observer.wait_started(self.subject()));
         }
     }
 
@@ -68,16 +68,16 @@ impl Drop for Progress<'_> {
     fn drop(&mut self) {
         let waits = *self.waits.get_mut();
         let finished = *self.finished.get_mut();
-        if finished && !waits || !self.shared.is_own_process() {
+        if finished && !waits || !self.state.is_own_process() {
             return;
         }
         if waits {
-            self.shared.observe(|observer| observer.wait_finished(self.subject()));
+            self.state.observe(|observer| observer.wait_finished(self.subject()));
         }
         if !finished {
             spans::cancelled(&self.span);
-            let waited = self.started.until(self.shared.clock.now());
-            self.shared.observe(|observer| observer.cancelled(self.subject(), waited));
+            let waited = self.started.until(self.state.clock.now());
+            self.state.observe(|observer| observer.cancelled(self.subject(), waited));
         }
     }
 }

@@ -62,10 +62,10 @@ impl Attempt<'_> {
         cell.mark_queued(sent);
         if self.place.is_none() {
             // Opened after the reply, so it includes everything that has happened since (rule G4).
-            let hints = self.shared.runtime.within(|| self.watch());
-            let direct = self.shared.engine.capabilities().hand_off == HandOff::Direct;
+            let hints = self.state.runtime.within(|| self.watch());
+            let direct = self.state.engine.capabilities().hand_off == HandOff::Direct;
             let wakes = direct && self.plan.mode == Mode::Exclusive;
-            let own = wakes.then(|| self.shared.own_waiters.join(&self.plan.name, &cell));
+            let own = wakes.then(|| self.state.own_waiters.join(&self.plan.name, &cell));
             self.place = Some(QueuePlace {
                 cell,
                 hints,
@@ -76,7 +76,7 @@ impl Attempt<'_> {
             });
             let holder = self.holder.as_deref();
             self.progress.wait();
-            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+            self.state.observe(|observer| observer.queued(self.subject(), position, holder));
         }
         self.record_position(position);
         self.wait_for_news().await
@@ -108,7 +108,7 @@ impl Attempt<'_> {
                         return Next::Ask;
                     }
                     if news.dropped {
-                        self.shared.observe(|observer| observer.requeued(self.subject()));
+                        self.state.observe(|observer| observer.requeued(self.subject()));
                         return Next::NewId;
                     }
                     if news.position.is_some() {
@@ -127,11 +127,11 @@ impl Attempt<'_> {
     /// queued twice, since then the message may be about the first time: a request under it went
     /// unanswered, or the caller chose it and may have used it before.
     fn begin_handed(&self, token: FencingToken) -> Next {
-        let now = self.shared.clock.now();
+        let now = self.state.clock.now();
         let queued_at = self.place.as_ref().and_then(|place| place.cell.queued_at());
         let once = !self.ticket.unsettled && self.plan.lease_id.is_none();
         let Some(sent) = queued_at.filter(|_| once) else { return Next::Ask };
-        let sent = self.shared.validity_start(sent);
+        let sent = self.state.validity_start(sent);
         let lease = self.request.hand_off_lease;
         let until = grant::validity_of(self.plan, sent, Some(lease));
         let whole = sent.until(until);
@@ -151,13 +151,13 @@ impl Attempt<'_> {
     }
 
     fn watch(&self) -> Hints {
-        self.shared.engine.watch(&self.plan.name, self.ticket.lease_id)
+        self.state.engine.watch(&self.plan.name, self.ticket.lease_id)
     }
 
     /// Reopens a watch that has ended, at the pace of the heartbeat.
     fn reopen_hints(&mut self) {
         if self.place.as_ref().is_some_and(|place| place.hints_end) {
-            let hints = self.shared.runtime.within(|| self.watch());
+            let hints = self.state.runtime.within(|| self.watch());
             if let Some(place) = &mut self.place {
                 place.hints = hints;
                 place.hints_end = false;
@@ -170,7 +170,7 @@ impl Attempt<'_> {
         place.own.iter_mut().for_each(|own| own.record_position(position));
         if std::mem::replace(&mut place.position, position) != position {
             let holder = self.holder.as_deref();
-            self.shared.observe(|observer| observer.queued(self.subject(), position, holder));
+            self.state.observe(|observer| observer.queued(self.subject(), position, holder));
         }
     }
 
@@ -178,7 +178,7 @@ impl Attempt<'_> {
     async fn next_event(&mut self) -> QueueEvent {
         let deadline = self.wait.deadline();
         let Some(place) = &mut self.place else { return QueueEvent::Limit };
-        let runtime = &self.shared.runtime;
+        let runtime = &self.state.runtime;
         let hints = async {
             if place.hints_end {
                 std::future::pending::<()>().await;
@@ -197,7 +197,7 @@ impl Attempt<'_> {
         let event = match deadline {
             Moment::NEVER => event.await,
             deadline => {
-                let limit = self.shared.clock.sleep_until(deadline);
+                let limit = self.state.clock.sleep_until(deadline);
                 match select(std::pin::pin!(event), limit).await {
                     Either::Left((event, _)) => event,
                     Either::Right(_) => QueueEvent::Limit,

@@ -19,21 +19,21 @@ use holdline_core::{Certainty, ErrorKind, Mode, Moment};
 
 use super::progress::Progress;
 use super::{Attempt, Next, POLL_PAUSE, Wait};
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::local_queues::Turn;
 use crate::guard::Guard;
 use crate::observer::Subject;
 use crate::plan::Plan;
 
 /// Joins the local queue before the first request, if the engine has no queue.
-pub(super) fn join(shared: &Shared, plan: &Plan, wait: Wait) -> Option<Turn> {
+pub(super) fn join(state: &ClientState, plan: &Plan, wait: Wait) -> Option<Turn> {
     let joins = wait != Wait::Try && plan.mode == Mode::Exclusive && !plan.queues;
-    joins.then(|| shared.local_queues.join(&plan.name))
+    joins.then(|| state.local_queues.join(&plan.name))
 }
 
 /// Waits for earlier attempts, at most for a polling pause; returns whether there were any.
 pub(super) async fn wait_behind_others(
-    shared: &Shared,
+    state: &ClientState,
     progress: &Progress<'_>,
     subject: Subject<'_>,
     turn: &Turn,
@@ -43,9 +43,9 @@ pub(super) async fn wait_behind_others(
         return false;
     }
     progress.wait();
-    shared.observe(|observer| observer.queued(subject, None, None));
-    let end = shared.clock.now().after(POLL_PAUSE.1).min(wait.deadline());
-    select(shared.clock.sleep_until(end), pin!(turn.wait_for_first())).await;
+    state.observe(|observer| observer.queued(subject, None, None));
+    let end = state.clock.now().after(POLL_PAUSE.1).min(wait.deadline());
+    select(state.clock.sleep_until(end), pin!(turn.wait_for_first())).await;
     true
 }
 
@@ -71,22 +71,22 @@ impl Attempt<'_> {
         self.repeats = 0;
         if self.wait == Wait::Try || self.is_spent() {
             let kind = ErrorKind::Busy { holder: self.holder.take() };
-            return Next::Fail(self.shared.error(kind, Certainty::NotApplied));
+            return Next::Fail(self.state.error(kind, Certainty::NotApplied));
         }
         let deadline = self.wait.deadline();
-        let now = self.shared.clock.now();
+        let now = self.state.clock.now();
         if now >= deadline {
             return Next::TimedOut;
         }
         if !std::mem::replace(&mut self.reported_wait, true) {
             let holder = self.holder.as_deref();
             self.progress.wait();
-            self.shared.observe(|observer| observer.queued(self.subject(), None, holder));
+            self.state.observe(|observer| observer.queued(self.subject(), None, holder));
         }
         let woken = match self.turn.take_if(|turn| !turn.is_first()) {
             Some(turn) => {
                 let end = now.after(POLL_PAUSE.1.min(next_look)).min(deadline);
-                let pause = self.shared.clock.sleep_until(end);
+                let pause = self.state.clock.sleep_until(end);
                 let is_first = is_second(&select(pause, pin!(turn.wait_for_first())).await);
                 self.turn = Some(turn);
                 is_first
@@ -94,7 +94,7 @@ impl Attempt<'_> {
             None => self.listen(now, next_look, held).await,
         };
         // Others ask without a pause, too. Where votes are counted, that would split them.
-        let at_once = woken && !self.shared.engine.capabilities().splits;
+        let at_once = woken && !self.state.engine.capabilities().splits;
         match self.plan.lease_id {
             Some(_) => Next::Ask,
             None if at_once => Next::NewIdAtOnce,
@@ -104,9 +104,9 @@ impl Attempt<'_> {
 
     /// Waits for a hint of the engine, at most for a polling pause. Returns whether a hint came.
     async fn listen(&mut self, now: Moment, next_look: Duration, held: bool) -> bool {
-        let pause = self.poll_pause.next_pause(self.shared.entropy.number());
+        let pause = self.poll_pause.next_pause(self.state.entropy.number());
         let end = now.after(pause.min(next_look)).min(self.wait.deadline());
-        let pause = self.shared.clock.sleep_until(end);
+        let pause = self.state.clock.sleep_until(end);
         // If several attempts have votes and none has a majority, each waits for a random pause. A
         // hint would make them collide again.
         if held {
@@ -118,15 +118,14 @@ impl Attempt<'_> {
 
     /// Waits for a hint that the name may be free, from an engine without a queue.
     async fn next_hint(&mut self) {
-        let shared = self.shared;
+        let state = self.state;
         if self.plan.queues {
             return std::future::pending().await;
         }
         let hints = self.unqueued_hints.get_or_insert_with(|| {
-            shared.runtime.within(|| shared.engine.watch(&self.plan.name, self.ticket.lease_id))
+            state.runtime.within(|| state.engine.watch(&self.plan.name, self.ticket.lease_id))
         });
-        let hint =
-            poll_fn(|context| shared.runtime.within(|| hints.poll_next_unpin(context))).await;
+        let hint = poll_fn(|context| state.runtime.within(|| hints.poll_next_unpin(context))).await;
         if hint.is_none() {
             self.unqueued_hints = None;
             std::future::pending::<()>().await;

@@ -15,7 +15,7 @@ use std::time::Duration;
 use holdline_core::{Capabilities, Clock, Engine, LockError, accept_url};
 
 use crate::admin::Admin;
-use crate::core::{Core, Shared};
+use crate::core::{ClientState, Core};
 use crate::engines;
 use crate::lease::Leases;
 use options::ClientOptions;
@@ -170,12 +170,12 @@ impl Client {
 
     /// Returns what the engine can do.
     pub fn capabilities(&self) -> &Capabilities {
-        self.core.shared.engine.capabilities()
+        self.core.state.engine.capabilities()
     }
 
     /// Returns the clock that leases are measured by.
     pub fn clock(&self) -> &Arc<dyn Clock> {
-        &self.core.shared.clock
+        &self.core.state.clock
     }
 
     /// Refuses new attempts, waits until everything that was dropped or given up is removed from
@@ -198,28 +198,28 @@ impl Client {
     /// # }
     /// ```
     pub async fn shutdown(&self, limit: Duration) -> ShutdownReport {
-        let shared = self.shared();
-        shared.closing.store(true, Ordering::Relaxed);
-        if !shared.is_own_process() {
+        let state = self.state();
+        state.closing.store(true, Ordering::Relaxed);
+        if !state.is_own_process() {
             // What is held and given up belongs to the parent, and no worker is here.
             return ShutdownReport::default();
         }
-        let end = shared.clock.now().after(limit);
-        let deadline = shared.clock.sleep_until(end);
+        let end = state.clock.now().after(limit);
+        let deadline = state.clock.sleep_until(end);
         let drained = async {
             loop {
-                let mut notified = std::pin::pin!(shared.drained.notified());
+                let mut notified = std::pin::pin!(state.drained.notified());
                 notified.as_mut().enable();
-                if shared.registry.lock().releasing == 0 {
+                if state.registry.lock().releasing == 0 {
                     return;
                 }
                 notified.await;
             }
         };
         futures_util::future::select(std::pin::pin!(drained), deadline).await;
-        shared.await_answer(shared.engine.flush(), end).await;
-        let registry = shared.registry.lock();
-        let counters = &shared.counters;
+        state.await_answer(state.engine.flush(), end).await;
+        let registry = state.registry.lock();
+        let counters = &state.counters;
         ShutdownReport {
             dropped_guards: counters.dropped.load(Ordering::Relaxed),
             given_up: counters.given_up.load(Ordering::Relaxed),
@@ -234,8 +234,8 @@ impl Client {
         &self.core
     }
 
-    fn shared(&self) -> &Shared {
-        &self.core.shared
+    fn state(&self) -> &ClientState {
+        &self.core.state
     }
 }
 

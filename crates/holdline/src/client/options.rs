@@ -13,7 +13,7 @@ use super::process;
 use crate::clock::SystemClock;
 use crate::core::entropy::{Source, SystemEntropy};
 use crate::core::nests::Nests;
-use crate::core::{Core, Parts, Shared};
+use crate::core::{ClientState, Core, Parts};
 use crate::engines::Connected;
 use crate::observer::class::{self, Classes};
 use crate::observer::{Both, Observer};
@@ -224,13 +224,13 @@ impl ClientOptions {
         };
         let classes = Classes::new(class_rule);
         let parts = Parts { engine, clock, entropy, observer, drift_ppm, answer_within };
-        let shared = Arc::new(Shared::new(parts));
+        let state = Arc::new(ClientState::new(parts));
         if let Some(feed) = quorum_health {
-            shared.observe_quorum(&feed);
+            state.observe_quorum(&feed);
         }
-        worker::start(&shared, self.target)
+        worker::start(&state, self.target)
             .map_err(|error| refused("the machine gives no thread", &error))?;
-        Ok(Core { shared, holder, lease_duration, nests: Nests::default(), classes })
+        Ok(Core { state, holder, lease_duration, nests: Nests::default(), classes })
     }
 }
 

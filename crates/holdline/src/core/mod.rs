@@ -1,6 +1,6 @@
 //! The parts of a client.
 //!
-//! The worker uses [`Shared`], which lives as long as there is background work. Locks, guards and
+//! The worker uses [`ClientState`], which lives as long as there is background work. Locks, guards and
 //! clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
 //! ends.
 //! Read next: `registry`, the schedule of the background work; `own_waiters` and `local_queues`,
@@ -44,7 +44,7 @@ use registry::Registry;
 use worker_runtime::WorkerRuntime;
 
 /// What the worker of a client needs.
-pub(crate) struct Shared {
+pub(crate) struct ClientState {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) entropy: Source,
@@ -81,7 +81,7 @@ pub(crate) struct Counters {
     pub(crate) unconfirmed: AtomicU64,
 }
 
-/// The parts of a [`Shared`].
+/// The parts of a [`ClientState`].
 pub(crate) struct Parts {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) clock: Arc<dyn Clock>,
@@ -91,10 +91,10 @@ pub(crate) struct Parts {
     pub(crate) answer_within: Duration,
 }
 
-impl Shared {
-    pub(crate) fn new(parts: Parts) -> Shared {
+impl ClientState {
+    pub(crate) fn new(parts: Parts) -> ClientState {
         let client = parts.entropy.client_id();
-        Shared {
+        ClientState {
             engine: parts.engine,
             clock: parts.clock,
             entropy: parts.entropy,
@@ -150,7 +150,7 @@ impl Shared {
     /// Passes a future to the worker. Like a release, `shutdown` and the end of the worker wait for
     /// it, so it must end soon after the client is dropped.
     pub(crate) fn run_in_background(
-        self: &Arc<Shared>,
+        self: &Arc<ClientState>,
         future: impl Future<Output = ()> + Send + 'static,
     ) {
         let counted = BackgroundTask::new(self);
@@ -172,12 +172,12 @@ impl Shared {
     }
 
     /// Passes the reports of a quorum to the observer, for as long as the client lives.
-    pub(crate) fn observe_quorum(self: &Arc<Shared>, feed: &HealthFeed) {
+    pub(crate) fn observe_quorum(self: &Arc<ClientState>, feed: &HealthFeed) {
         if self.observer.is_some() {
-            let shared = Arc::downgrade(self);
+            let state = Arc::downgrade(self);
             feed.subscribe(move |health| {
-                let Some(shared) = shared.upgrade() else { return false };
-                shared.observe(|observer| observer.quorum_health(health));
+                let Some(state) = state.upgrade() else { return false };
+                state.observe(|observer| observer.quorum_health(health));
                 true
             });
         }
@@ -321,29 +321,29 @@ impl Shared {
 }
 
 /// Counts one future of the worker among what is to be given up, until it is dropped.
-struct BackgroundTask(Weak<Shared>);
+struct BackgroundTask(Weak<ClientState>);
 
 impl BackgroundTask {
-    fn new(shared: &Arc<Shared>) -> BackgroundTask {
-        shared.registry.lock().releasing += 1;
-        BackgroundTask(Arc::downgrade(shared))
+    fn new(state: &Arc<ClientState>) -> BackgroundTask {
+        state.registry.lock().releasing += 1;
+        BackgroundTask(Arc::downgrade(state))
     }
 }
 
 impl Drop for BackgroundTask {
     fn drop(&mut self) {
-        if let Some(shared) = self.0.upgrade()
-            && shared.is_own_process()
+        if let Some(state) = self.0.upgrade()
+            && state.is_own_process()
         {
-            shared.registry.lock().releasing -= 1;
-            shared.drained.notify_waiters();
+            state.registry.lock().releasing -= 1;
+            state.drained.notify_waiters();
         }
     }
 }
 
 /// The part of a client that locks, guards and clients share.
 pub(crate) struct Core {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<ClientState>,
     pub(crate) holder: HolderFields,
     pub(crate) lease_duration: Duration,
     pub(crate) nests: Nests,
@@ -359,10 +359,10 @@ impl Core {
         options: &LockOptions,
     ) -> Result<Plan, LockError> {
         let defaults = Defaults {
-            capabilities: self.shared.engine.capabilities(),
+            capabilities: self.state.engine.capabilities(),
             holder: &self.holder,
             lease_duration: self.lease_duration,
-            drift_ppm: self.shared.drift_ppm,
+            drift_ppm: self.state.drift_ppm,
             classes: &self.classes,
         };
         Plan::new(&defaults, name, mode, options)
@@ -370,8 +370,8 @@ impl Core {
 
     /// Checks that an attempt may start.
     pub(crate) fn open(&self) -> Result<(), LockError> {
-        if self.shared.closing.load(Ordering::Relaxed) {
-            return Err(self.shared.error(ErrorKind::Cancelled, Certainty::NotApplied));
+        if self.state.closing.load(Ordering::Relaxed) {
+            return Err(self.state.error(ErrorKind::Cancelled, Certainty::NotApplied));
         }
         Ok(())
     }
@@ -379,9 +379,9 @@ impl Core {
 
 impl Drop for Core {
     fn drop(&mut self) {
-        if self.shared.is_own_process() {
-            self.shared.registry.lock().abandoned = true;
-            self.shared.wake(true);
+        if self.state.is_own_process() {
+            self.state.registry.lock().abandoned = true;
+            self.state.wake(true);
         }
     }
 }

@@ -45,17 +45,17 @@ impl Nests {
     /// Counts one more handle of a nest, and returns the nest.
     pub(crate) fn share(&self, key: &NestKey) -> Arc<Nest> {
         let mut nests = self.0.lock();
-        let shared = nests.entry(key.clone()).or_default();
-        shared.users += 1;
-        shared.nest.clone()
+        let state = nests.entry(key.clone()).or_default();
+        state.users += 1;
+        state.nest.clone()
     }
 
     /// Counts one handle less, and removes the nest with the last one.
     pub(crate) fn give_back(&self, key: &NestKey) {
         let mut nests = self.0.lock();
-        let Some(shared) = nests.get_mut(key) else { return };
-        shared.users -= 1;
-        if shared.users == 0 {
+        let Some(state) = nests.get_mut(key) else { return };
+        state.users -= 1;
+        if state.users == 0 {
             nests.remove(key);
         }
     }

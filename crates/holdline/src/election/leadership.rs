@@ -129,7 +129,7 @@ impl Leadership {
 
     fn no_longer(&self) -> LockError {
         let reason = self.guard.grant.why_lost();
-        self.guard.core.shared.lost(reason).with_name(self.name())
+        self.guard.core.state.lost(reason).with_name(self.name())
     }
 
     /// Runs a future while this process leads, and drops it when the leadership is lost. With

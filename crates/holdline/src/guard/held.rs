@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::{Anchor, FencingToken, LeaseId, LockName, LostReason, Mode, Moment};
 use tokio_util::sync::CancellationToken;
 
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::grant::{Grant, RiskReason};
 
 /// A handle to a grant, for the code that runs under it. It shows whether the lease is still valid;
@@ -17,7 +17,7 @@ use crate::grant::{Grant, RiskReason};
 /// invalid.
 #[derive(Clone)]
 pub struct Held {
-    pub(crate) shared: Arc<Shared>,
+    pub(crate) state: Arc<ClientState>,
     pub(crate) grant: Arc<Grant>,
 }
 
@@ -45,12 +45,12 @@ impl Held {
     /// Returns until when the lease is valid, on the client's clock; [`Moment::ORIGIN`] once it is
     /// over, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
-        self.shared.valid_until(&self.grant)
+        self.state.valid_until(&self.grant)
     }
 
     /// Returns for how long the lease is still valid; zero once it is over.
     pub fn remaining(&self) -> Duration {
-        self.shared.clock.now().until(self.valid_until())
+        self.state.clock.now().until(self.valid_until())
     }
 
     /// Returns whether the lease is valid. It reads only the clock and the process id: no I/O, no
@@ -78,7 +78,7 @@ impl Held {
     /// # }
     /// ```
     pub fn is_valid(&self) -> bool {
-        self.shared.believes(&self.grant)
+        self.state.believes(&self.grant)
     }
 
     /// Resolves when the lease is at risk, an operator has revoked it, or it is over. It is at risk
@@ -88,10 +88,10 @@ impl Held {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn at_risk(&self) -> RiskReason {
-        if !self.shared.is_own_process() {
+        if !self.state.is_own_process() {
             return RiskReason::Lost(LostReason::Expired);
         }
-        self.grant.at_risk(&self.shared.clock).await
+        self.grant.at_risk(&self.state.clock).await
     }
 
     /// Resolves when the lease is no longer valid, or its guard has ended. In a forked process,
@@ -105,21 +105,21 @@ impl Held {
     /// client's runtime may be blocked or have ended. It cannot be polled while its own runtime is
     /// blocked.
     pub async fn lost(&self) -> LostReason {
-        if !self.shared.is_own_process() {
+        if !self.state.is_own_process() {
             return LostReason::Expired;
         }
-        self.grant.lost(&self.shared.clock).await
+        self.grant.lost(&self.state.clock).await
     }
 
     /// Returns a token that is cancelled when an operator revokes the lease, when it is lost, and
     /// when its guard is released or dropped. It is already cancelled in a forked process.
     pub fn cancellation_token(&self) -> CancellationToken {
-        if !self.shared.is_own_process() {
+        if !self.state.is_own_process() {
             let token = CancellationToken::new();
             token.cancel();
             return token;
         }
-        self.grant.cancellation_token(&self.shared.clock)
+        self.grant.cancellation_token(&self.state.clock)
     }
 
     /// Returns the anchor that keeps a live grant, for a child process to inherit; `None` for a

@@ -23,7 +23,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::core::local_queues::Turn;
 use crate::core::registry::Key;
-use crate::core::{Core, Shared};
+use crate::core::{ClientState, Core};
 use crate::grant::{Grant, Granted, RiskReason};
 use crate::observer::HoldEnd;
 use crate::plan::Plan;
@@ -137,7 +137,7 @@ impl Guard {
     /// Returns until when the lease is valid, on the client's clock; [`Moment::ORIGIN`] once it is
     /// lost, [`Moment::NEVER`] for a live grant.
     pub fn valid_until(&self) -> Moment {
-        self.core.shared.valid_until(&self.grant)
+        self.core.state.valid_until(&self.grant)
     }
 
     /// Returns for how long the lease is still valid; zero once it is lost. A lease above
@@ -145,7 +145,7 @@ impl Guard {
     /// was waited for with some two seconds. The keeper extends both after
     /// [`EXTEND_AFTER`](holdline_core::renewal::EXTEND_AFTER).
     pub fn remaining(&self) -> Duration {
-        self.core.shared.clock.now().until(self.valid_until())
+        self.core.state.clock.now().until(self.valid_until())
     }
 
     /// Returns whether the lease is valid. It reads only the clock and the process id: no I/O, no
@@ -173,7 +173,7 @@ impl Guard {
     /// # }
     /// ```
     pub fn is_valid(&self) -> bool {
-        self.core.shared.believes(&self.grant)
+        self.core.state.believes(&self.grant)
     }
 
     /// Resolves when the lease is at risk, an operator has revoked it, or it is over. It is at risk
@@ -241,7 +241,7 @@ impl Guard {
 
     /// Returns a handle for the code that runs under this guard.
     pub fn held(&self) -> Held {
-        Held { shared: self.core.shared.clone(), grant: self.grant.clone() }
+        Held { state: self.core.state.clone(), grant: self.grant.clone() }
     }
 
     /// Returns whether the store has granted only a part of the lease so far: the first 30 s of a
@@ -282,25 +282,25 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<Duration, LockError> {
-        let shared = &self.core.shared;
+        let state = &self.core.state;
         let grant = &self.grant;
-        let lost = |reason| shared.lost(reason).with_name(self.name());
-        if !shared.is_own_process() {
-            return Err(shared.no_answer().with_name(self.name()));
+        let lost = |reason| state.lost(reason).with_name(self.name());
+        if !state.is_own_process() {
+            return Err(state.no_answer().with_name(self.name()));
         }
         if !self.is_valid() {
             return Err(lost(grant.why_lost()));
         }
-        let sent = shared.clock.now();
-        let reply = shared.renew(grant.renewal(shared.client)).await;
+        let sent = state.clock.now();
+        let reply = state.renew(grant.renewal(state.client)).await;
         let failure = match &reply {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) => None,
-            None => Some(shared.no_answer()),
+            None => Some(state.no_answer()),
         };
-        let outcome = keeper::apply_reply(shared, grant, sent, reply);
-        keeper::record(shared, self.key, sent, outcome, RequestedBy::Caller);
-        let now = shared.clock.now();
+        let outcome = keeper::apply_reply(state, grant, sent, reply);
+        keeper::record(state, self.key, sent, outcome, RequestedBy::Caller);
+        let now = state.clock.now();
         if let Some(reason) = grant.lost_reason(now) {
             return Err(lost(reason));
         }
@@ -309,7 +309,7 @@ impl Guard {
             (_, Some(error)) => Err(error.with_name(self.name())),
             (_, None) => Err(match grant.risk_reason(now) {
                 Some(RiskReason::Revoked(reason)) => lost(LostReason::Revoked(reason)),
-                _ => keeper::unexpected_reply(shared).with_name(self.name()),
+                _ => keeper::unexpected_reply(state).with_name(self.name()),
             }),
         }
     }
@@ -345,15 +345,15 @@ impl Guard {
     /// ```
     pub async fn release(mut self) -> ReleaseOutcome {
         let key = std::mem::replace(&mut self.key, Key::NONE);
-        let shared = &*self.core.shared;
-        if !shared.is_own_process() {
+        let state = &*self.core.state;
+        if !state.is_own_process() {
             // A forked process has no right to the lease, and a thread of the parent may hold any
             // mutex.
-            let held_for = self.grant.since.until(shared.clock.now());
-            return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
+            let held_for = self.grant.since.until(state.clock.now());
+            return ReleaseOutcome::unconfirmed(held_for, &state.no_answer());
         }
         let grant = &*self.grant;
-        let lost = grant.lost_reason(shared.clock.now());
+        let lost = grant.lost_reason(state.clock.now());
         if let Some(nested) = self.nested.take() {
             let depth = nested.leave();
             if depth > 0 {
@@ -365,31 +365,31 @@ impl Guard {
             }
         }
         // Renewals end before the release is sent.
-        shared.registry.lock().discard(key);
+        state.registry.lock().discard(key);
         // If this future is dropped, a release was asked for all the same.
-        let mut ending = Ending { shared, grant, lost: None };
+        let mut ending = Ending { state, grant, lost: None };
         grant.end();
         let outcome = match lost {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
                     // The store may keep it for a moment longer.
                     let pending =
-                        janitor::pending_release(shared, &grant.plan, grant.lease_id, true);
-                    janitor::hand_over(shared, None, pending);
+                        janitor::pending_release(state, &grant.plan, grant.lease_id, true);
+                    janitor::hand_over(state, None, pending);
                 }
                 ReleaseOutcome::Lost { reason }
             }
             None => {
                 let name = self.spare_name.take();
                 let request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
-                release::release(shared, &grant.plan, &request, grant.since).await
+                release::release(state, &grant.plan, &request, grant.since).await
             }
         };
         if let ReleaseOutcome::Lost { reason } = &outcome {
             ending.lost = Some(reason.clone());
         }
         drop(ending);
-        shared.observe(|observer| observer.released(grant.subject(), &outcome));
+        state.observe(|observer| observer.released(grant.subject(), &outcome));
         outcome
     }
 
@@ -424,8 +424,8 @@ impl Guard {
     pub(crate) fn disarm(mut self) {
         let key = std::mem::replace(&mut self.key, Key::NONE);
         self.grant.end();
-        self.core.shared.registry.lock().discard(key);
-        self.core.shared.observe_end(&self.grant, || HoldEnd::Detached);
+        self.core.state.registry.lock().discard(key);
+        self.core.state.observe_end(&self.grant, || HoldEnd::Detached);
     }
 
     pub(crate) fn keep(&self) -> Keep {
@@ -439,7 +439,7 @@ impl Guard {
 
 /// The end of a hold by a release, for observers.
 struct Ending<'a> {
-    shared: &'a Shared,
+    state: &'a ClientState,
     grant: &'a Grant,
     lost: Option<LostReason>,
 }
@@ -447,7 +447,7 @@ struct Ending<'a> {
 impl Drop for Ending<'_> {
     fn drop(&mut self) {
         let lost = self.lost.take();
-        self.shared.observe_end(self.grant, || lost.map_or(HoldEnd::Released, HoldEnd::Lost));
+        self.state.observe_end(self.grant, || lost.map_or(HoldEnd::Released, HoldEnd::Lost));
     }
 }
 
@@ -455,12 +455,12 @@ impl Drop for Ending<'_> {
 pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, LockError> {
     let lost = |reason| {
         let kind = ErrorKind::Lost { reason };
-        held.shared.error(kind, Certainty::Unknown).with_name(held.name())
+        held.state.error(kind, Certainty::Unknown).with_name(held.name())
     };
-    if !held.shared.is_own_process() {
-        return Err(held.shared.no_answer().with_name(held.name()));
+    if !held.state.is_own_process() {
+        return Err(held.state.no_answer().with_name(held.name()));
     }
-    let lost_reason = || held.grant.lost_reason(held.shared.clock.now());
+    let lost_reason = || held.grant.lost_reason(held.state.clock.now());
     if let Some(reason) = lost_reason() {
         return Err(lost(reason));
     }
@@ -491,7 +491,7 @@ pub(crate) async fn run<F: Future>(held: &Held, body: F) -> Result<F::Output, Lo
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if self.key == Key::NONE || !self.core.shared.is_own_process() {
+        if self.key == Key::NONE || !self.core.state.is_own_process() {
             return;
         }
         if let Some(nested) = self.nested.take()
@@ -499,28 +499,28 @@ impl Drop for Guard {
         {
             return;
         }
-        let shared = &*self.core.shared;
+        let state = &*self.core.state;
         let grant = &*self.grant;
-        let lost = grant.lost_reason(shared.clock.now());
+        let lost = grant.lost_reason(state.clock.now());
         grant.end();
-        shared.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));
+        state.observe_end(grant, || lost.clone().map_or(HoldEnd::Dropped, HoldEnd::Lost));
         if grant.plan.keeps_id {
-            shared.registry.lock().discard(self.key);
+            state.registry.lock().discard(self.key);
             return;
         }
-        shared.counters.dropped.fetch_add(1, Ordering::Relaxed);
+        state.counters.dropped.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id,
             "a guard was dropped: its release goes to the janitor"
         );
         if lost.is_some_and(|reason| !janitor::may_linger(&reason)) {
-            shared.registry.lock().discard(self.key);
+            state.registry.lock().discard(self.key);
             return;
         }
         let for_good = grant.unsettled;
-        let mut pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
+        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, for_good);
         pending.was_held = true;
-        janitor::hand_over(shared, Some(self.key), pending);
+        janitor::hand_over(state, Some(self.key), pending);
     }
 }
 
@@ -543,19 +543,19 @@ mod tests {
             let client = Client::connect("memory:fork").await.expect("made");
             let mutex = client.mutex("a").expect("good");
             let guard = mutex.lock().await.expect("free");
-            let shared = guard.core.shared.clone();
-            let held = || shared.registry.lock().count_held();
+            let state = guard.core.state.clone();
+            let held = || state.registry.lock().count_held();
             assert_eq!(held(), 1);
             // The child has a copy of everything and no right to any lease.
-            shared.pretend_fork(true);
+            state.pretend_fork(true);
             drop(guard);
             drop(mutex);
             assert_eq!(held(), 1, "nothing is released, nothing is given up");
             drop(client);
-            assert!(!shared.registry.lock().abandoned, "the parent's worker goes on");
-            let error = shared.no_answer();
+            assert!(!state.registry.lock().abandoned, "the parent's worker goes on");
+            let error = state.no_answer();
             assert!(matches!(error.kind(), ErrorKind::Invalid { field: "client", .. }), "{error}");
-            shared.pretend_fork(false);
+            state.pretend_fork(false);
         });
     }
 
@@ -566,13 +566,13 @@ mod tests {
             let mutex = client.mutex("a").expect("good");
             let guard = mutex.lock().await.expect("free");
             let held = guard.held();
-            let shared = guard.core.shared.clone();
-            shared.pretend_fork(true);
+            let state = guard.core.state.clone();
+            state.pretend_fork(true);
             assert!(!guard.is_valid() && !held.is_valid());
             assert!(guard.remaining().is_zero() && held.remaining().is_zero());
             assert!(guard.renew().await.is_err() && guard.run(async {}).await.is_err());
             // A thread of the parent held it at the fork: it stays locked.
-            let locked = shared.registry.lock();
+            let locked = state.registry.lock();
             assert!(guard.lost().now_or_never().is_some(), "nothing would wake it");
             assert!(
                 guard.at_risk().now_or_never().is_some() && held.lost().now_or_never().is_some()
@@ -583,7 +583,7 @@ mod tests {
             let outcome = guard.release().now_or_never().expect("it asks nobody");
             assert!(!outcome.is_released(), "{outcome:?}");
             drop(locked);
-            shared.pretend_fork(false);
+            state.pretend_fork(false);
             assert!(mutex.try_lock().await.is_err(), "the parent holds it still");
         });
     }
@@ -593,9 +593,9 @@ mod tests {
         block_on(async {
             let client = Client::connect("memory:by-hand").await.expect("made");
             let guard = client.mutex("a").expect("good").lock().await.expect("free");
-            let shared = guard.core.shared.clone();
-            let in_flight = || shared.registry.lock().get(guard.key()).expect("held").in_flight;
-            shared.registry.lock().get(guard.key()).expect("held").in_flight = true;
+            let state = guard.core.state.clone();
+            let in_flight = || state.registry.lock().get(guard.key()).expect("held").in_flight;
+            state.registry.lock().get(guard.key()).expect("held").in_flight = true;
             guard.renew().await.expect("kept");
             assert!(in_flight(), "a renewal of the worker may land after this one");
         });

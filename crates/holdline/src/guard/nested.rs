@@ -51,7 +51,7 @@ impl Nested {
     pub(crate) fn join(&mut self) -> Result<Option<(Arc<Grant>, Key)>, LostReason> {
         let mut inside = self.nest.inside.lock();
         let Some((grant, key)) = inside.grant.clone() else { return Ok(None) };
-        if let Some(reason) = grant.lost_reason(self.core.shared.clock.now()) {
+        if let Some(reason) = grant.lost_reason(self.core.state.clock.now()) {
             return Err(reason);
         }
         inside.depth += 1;
@@ -69,7 +69,7 @@ impl Nested {
 
 impl Drop for Nested {
     fn drop(&mut self) {
-        if !self.core.shared.is_own_process() {
+        if !self.core.state.is_own_process() {
             return;
         }
         if self.inside {

@@ -9,8 +9,8 @@ use holdline_core::{
 };
 
 use super::ticket::Ticket;
+use crate::core::ClientState;
 use crate::core::final_errors;
-use crate::core::Shared;
 use crate::plan::Plan;
 use crate::release_outcome::ReleaseOutcome;
 
@@ -22,31 +22,31 @@ const AFTER_FAILURE: Duration = Duration::from_secs(1);
 /// Releases a grant whose renewals have ended: sends one request, and leaves repetitions to the
 /// janitor.
 pub(crate) async fn release(
-    shared: &Shared,
+    state: &ClientState,
     plan: &Plan,
     request: &ReleaseRequest,
     since: Moment,
 ) -> ReleaseOutcome {
-    let mut ticket = Ticket::new(shared, plan, request.lease_id);
+    let mut ticket = Ticket::new(state, plan, request.lease_id);
     ticket.unsettled = request.ending.for_good;
     let mut began = None;
-    let reply = match shared.engine.release(request) {
+    let reply = match state.engine.release(request) {
         Answer::Ready(reply) => reply,
-        _ if !shared.is_own_process() => {
+        _ if !state.is_own_process() => {
             // A forked child has no right to its parent's lease; the ticket's drop checks that too.
-            let held_for = since.until(shared.clock.now());
-            return ReleaseOutcome::unconfirmed(held_for, &shared.no_answer());
+            let held_for = since.until(state.clock.now());
+            return ReleaseOutcome::unconfirmed(held_for, &state.no_answer());
         }
         Answer::Later(later) => {
             ticket.register();
             // The id must not be granted from here on, and this future may be dropped.
             ticket.unsettled = true;
-            let now = shared.clock.now();
+            let now = state.clock.now();
             began = Some(now);
-            let limit = now.after(CONFIRMATION_TIMEOUT.min(shared.answer_within));
-            let answer = shared.await_answer_here(later, limit);
+            let limit = now.after(CONFIRMATION_TIMEOUT.min(state.answer_within));
+            let answer = state.await_answer_here(later, limit);
             match plan.mode {
-                Mode::Exclusive => shared.await_release(answer, &plan.name).await,
+                Mode::Exclusive => state.await_release(answer, &plan.name).await,
                 _ => answer.await,
             }
         }
@@ -54,15 +54,15 @@ pub(crate) async fn release(
     match reply {
         Some(Ok(reply)) => {
             ticket.forget();
-            outcome(reply, false, || since.until(shared.clock.now()))
+            outcome(reply, false, || since.until(state.clock.now()))
         }
         reply => {
-            let now = shared.clock.now();
+            let now = state.clock.now();
             let began = began.unwrap_or(now);
             let limit = began.after(CONFIRMATION_TIMEOUT);
-            let reply = reply.unwrap_or_else(|| Err(shared.no_answer_within(began.until(now))));
+            let reply = reply.unwrap_or_else(|| Err(state.no_answer_within(began.until(now))));
             let failed = FailedRelease { since, limit, reply };
-            Box::pin(await_confirmation(shared, ticket, failed)).await
+            Box::pin(await_confirmation(state, ticket, failed)).await
         }
     }
 }
@@ -78,7 +78,7 @@ struct FailedRelease {
 
 /// Passes a failed release to the janitor, and waits for the janitor's answer.
 async fn await_confirmation(
-    shared: &Shared,
+    state: &ClientState,
     ticket: Ticket<'_>,
     failed: FailedRelease,
 ) -> ReleaseOutcome {
@@ -87,7 +87,7 @@ async fn await_confirmation(
     let mut reports = None;
     let mut unanswered = false;
     loop {
-        let held_for = || since.until(shared.clock.now());
+        let held_for = || since.until(state.clock.now());
         let error = match reply {
             Ok(reply) => {
                 if let Some(ticket) = ticket {
@@ -112,12 +112,12 @@ async fn await_confirmation(
             (None, Some(reports)) => reports,
             (None, None) => return ReleaseOutcome::unconfirmed(held_for(), &error),
         };
-        limit = limit.min(shared.clock.now().after(AFTER_FAILURE));
-        if final_errors::is_final(&error) || shared.clock.now() >= limit {
+        limit = limit.min(state.clock.now().after(AFTER_FAILURE));
+        if final_errors::is_final(&error) || state.clock.now() >= limit {
             return ReleaseOutcome::unconfirmed(held_for(), &error);
         }
         let report = pin!(reports.recv());
-        reply = match select(report, shared.clock.sleep_until(limit)).await {
+        reply = match select(report, state.clock.sleep_until(limit)).await {
             Either::Left((Some(reply), _)) => reply,
             Either::Left((None, _)) | Either::Right(_) => {
                 return ReleaseOutcome::unconfirmed(held_for(), &error);

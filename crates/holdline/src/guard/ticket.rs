@@ -11,7 +11,7 @@ use std::time::Duration;
 use holdline_core::{LeaseId, LockError, Moment, ReleaseReply};
 use tokio::sync::mpsc;
 
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::queue_cell::QueueCell;
 use crate::core::registry::{Key, QueuedAttempt, Stage};
 use crate::grant::{Grant, Granted};
@@ -25,7 +25,7 @@ pub(crate) type Reports = mpsc::UnboundedReceiver<Result<ReleaseReply, LockError
 
 /// Is responsible for a lease id during an attempt or a release.
 pub(crate) struct Ticket<'a> {
-    shared: &'a Shared,
+    state: &'a ClientState,
     plan: &'a Plan,
     pub(crate) lease_id: LeaseId,
     key: Option<Key>,
@@ -37,18 +37,18 @@ pub(crate) struct Ticket<'a> {
 }
 
 impl<'a> Ticket<'a> {
-    pub(crate) fn new(shared: &'a Shared, plan: &'a Plan, lease_id: LeaseId) -> Ticket<'a> {
-        Ticket { shared, plan, lease_id, key: None, armed: true, unsettled: false, cell: None }
+    pub(crate) fn new(state: &'a ClientState, plan: &'a Plan, lease_id: LeaseId) -> Ticket<'a> {
+        Ticket { state, plan, lease_id, key: None, armed: true, unsettled: false, cell: None }
     }
 
-    pub(crate) fn shared(&self) -> &'a Shared {
-        self.shared
+    pub(crate) fn state(&self) -> &'a ClientState {
+        self.state
     }
 
     /// Adds the id to the registry before its request is sent, since the future may be dropped.
     pub(crate) fn register(&mut self) {
         if self.key.is_none() {
-            let mut registry = self.shared.registry.lock();
+            let mut registry = self.state.registry.lock();
             self.key = Some(registry.insert(Stage::Requested, Moment::NEVER).0);
         }
     }
@@ -65,12 +65,12 @@ impl<'a> Ticket<'a> {
         let name = self.plan.name.clone();
         let lease_id = self.lease_id;
         let waiting = QueuedAttempt { name, lease_id, cell: cell.clone() };
-        let now = self.shared.clock.now();
-        let mut registry = self.shared.registry.lock();
+        let now = self.state.clock.now();
+        let mut registry = self.state.registry.lock();
         let due = heartbeat::next_look(&mut registry, now, next_look);
         let wake = registry.set_stage(key, Stage::Queued(waiting), due);
         drop(registry);
-        self.shared.wake(wake);
+        self.state.wake(wake);
         cell
     }
 
@@ -79,14 +79,14 @@ impl<'a> Ticket<'a> {
     pub(crate) fn granted(mut self, plan: &Arc<Plan>, granted: Granted) -> (Arc<Grant>, Key) {
         let grant = Arc::new(Grant::new(plan, granted));
         let (keeping, due) = keeper::begin(grant.clone());
-        let mut registry = self.shared.registry.lock();
+        let mut registry = self.state.registry.lock();
         let (key, wake) = match self.key {
             Some(key) => (key, registry.set_stage(key, Stage::Held(keeping), due)),
             None => registry.insert(Stage::Held(keeping), due),
         };
         drop(registry);
         self.armed = false;
-        self.shared.wake(wake);
+        self.state.wake(wake);
         (grant, key)
     }
 
@@ -99,7 +99,7 @@ impl<'a> Ticket<'a> {
     fn disarm(&mut self) {
         self.armed = false;
         if let Some(key) = self.key.take() {
-            self.shared.registry.lock().remove(key);
+            self.state.registry.lock().remove(key);
         }
     }
 
@@ -107,11 +107,11 @@ impl<'a> Ticket<'a> {
     pub(crate) fn leave_to_janitor(mut self) -> Reports {
         let (reports, received) = mpsc::unbounded_channel();
         let mut pending =
-            janitor::pending_release(self.shared, self.plan, self.lease_id, self.unsettled);
+            janitor::pending_release(self.state, self.plan, self.lease_id, self.unsettled);
         pending.reports = Some(reports);
         self.armed = false;
-        let due = self.shared.clock.now().after(janitor::FIRST_PAUSE);
-        janitor::schedule(self.shared, self.key.take(), pending, due);
+        let due = self.state.clock.now().after(janitor::FIRST_PAUSE);
+        janitor::schedule(self.state, self.key.take(), pending, due);
         received
     }
 
@@ -126,9 +126,9 @@ impl<'a> Ticket<'a> {
         // From here on the id must not be granted; if this future is dropped, a tombstone ensures
         // that.
         self.unsettled = true;
-        let answer = self.shared.engine.release(&request);
-        let limit = self.shared.clock.now().after(ANSWER_LIMIT.min(self.shared.answer_within));
-        let reply = self.shared.await_answer(answer, limit).await?.ok()?;
+        let answer = self.state.engine.release(&request);
+        let limit = self.state.clock.now().after(ANSWER_LIMIT.min(self.state.answer_within));
+        let reply = self.state.await_answer(answer, limit).await?.ok()?;
         self.disarm();
         Some(reply)
     }
@@ -136,22 +136,22 @@ impl<'a> Ticket<'a> {
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        if !self.armed || !self.shared.is_own_process() {
+        if !self.armed || !self.state.is_own_process() {
             return;
         }
         if self.plan.keeps_id {
             self.disarm();
             return;
         }
-        let counters = &self.shared.counters;
+        let counters = &self.state.counters;
         counters.given_up.fetch_add(1, Ordering::Relaxed);
         tracing::debug!(
             name = %self.plan.name, lease_id = %self.lease_id, "an attempt is given up"
         );
         janitor::hand_over(
-            self.shared,
+            self.state,
             self.key,
-            janitor::pending_release(self.shared, self.plan, self.lease_id, self.unsettled),
+            janitor::pending_release(self.state, self.plan, self.lease_id, self.unsettled),
         );
     }
 }

@@ -14,7 +14,7 @@ use tokio::sync::oneshot;
 use super::look;
 use super::slot::Span;
 use super::{Once, PAUSE};
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::guard::Guard;
 use crate::lease;
 use crate::release_outcome::ReleaseOutcome;
@@ -78,17 +78,17 @@ impl OnceRun {
         let Some(guard) = self.guard.take() else { return Ok(()) };
         if self.once.options.at_most_once {
             // The freeze that follows the lease keeps the slot.
-            return lost_before(guard.release().await, self.once.shared());
+            return lost_before(guard.release().await, self.once.state());
         }
         self.keep(guard).await
     }
 
     /// Checks that the detached lease of a job that runs at most once was not lost.
     async fn check_kept(&self) -> Result<(), LockError> {
-        let shared = self.once.shared();
+        let state = self.once.state();
         let guard = self.guard();
-        let lost = |reason| lost_before(ReleaseOutcome::Lost { reason }, shared);
-        match guard.grant.lost_reason(shared.clock.now()) {
+        let lost = |reason| lost_before(ReleaseOutcome::Lost { reason }, state);
+        match guard.grant.lost_reason(state.clock.now()) {
             None => {}
             // The lease ends with the slot.
             Some(LostReason::RanOut) => return Ok(()),
@@ -112,9 +112,9 @@ impl OnceRun {
     pub async fn give_back(mut self) -> Option<ReleaseOutcome> {
         let guard = self.guard.take()?;
         if let Some(freeze) = self.freeze.take() {
-            let shared = self.once.shared();
-            let limit = shared.clock.sleep_until(shared.limit());
-            select(pin!(freeze.lift(shared)), limit).await;
+            let state = self.once.state();
+            let limit = state.clock.sleep_until(state.limit());
+            select(pin!(freeze.lift(state)), limit).await;
         }
         Some(guard.release().await)
     }
@@ -162,9 +162,9 @@ impl OnceRun {
 
     /// Keeps a slot whose job is done, by a detached lease or a freeze.
     async fn keep(&self, mut guard: Guard) -> Result<(), LockError> {
-        let shared = self.once.shared();
+        let state = self.once.state();
         if self.left().is_zero() {
-            return lost_before(guard.release().await, shared);
+            return lost_before(guard.release().await, state);
         }
         let mut tries = 1;
         loop {
@@ -172,7 +172,7 @@ impl OnceRun {
                 let (_, operation) = self.freeze();
                 match self.once.client.admin().operate(&operation).await {
                     // The freeze takes the name as the lease goes.
-                    Ok(_) => return lost_before(guard.release().await, shared),
+                    Ok(_) => return lost_before(guard.release().await, state),
                     Err(error) => Err((guard, error)),
                 }
             } else {
@@ -198,7 +198,7 @@ impl OnceRun {
                 return Err(error.with_name(&self.once.name));
             };
             guard = back;
-            shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+            state.clock.sleep_until(state.clock.now().after(pause)).await;
         }
     }
 
@@ -207,12 +207,12 @@ impl OnceRun {
         let name = self.once.name.clone();
         let duration = self.left().min(MAX_FREEZE);
         let reason = look::reason(self.span, self.once.now(), &self.once.core().holder);
-        let shared = self.once.shared();
+        let state = self.once.state();
         let freeze = SlotFreeze {
             name: name.clone(),
             reason: reason.clone(),
-            may_arrive_until: shared.limit(),
-            ends_at: shared.clock.now().after(duration),
+            may_arrive_until: state.limit(),
+            ends_at: state.clock.now().after(duration),
             is_confirmed: false,
         };
         (freeze, Operation::Freeze { name, duration, reason })
@@ -233,7 +233,7 @@ impl Drop for OnceRun {
         if !self.is_begun {
             // Nothing was run: the guard's drop frees the name, and nothing may keep the slot.
             if let Some(freeze) = self.freeze.take() {
-                drop(freeze.lift(self.once.shared()));
+                drop(freeze.lift(self.once.state()));
             }
         } else if self.once.options.at_most_once && self.is_detached(&guard) {
             // The job may have started: the slot stays taken until its end.
@@ -257,23 +257,23 @@ struct SlotFreeze {
 impl SlotFreeze {
     /// Lifts the freeze in the background, as often as it takes. The returned future resolves after
     /// the first attempt; dropping it changes nothing.
-    fn lift(self, shared: &Arc<Shared>) -> oneshot::Receiver<()> {
+    fn lift(self, state: &Arc<ClientState>) -> oneshot::Receiver<()> {
         let (attempted, first) = oneshot::channel();
-        let worker_shared = shared.clone();
-        shared.run_in_background(async move {
-            let shared = worker_shared;
-            let clock = &shared.clock;
+        let worker_shared = state.clone();
+        state.run_in_background(async move {
+            let state = worker_shared;
+            let clock = &state.clock;
             let mut attempted = Some(attempted);
             let mut pauses = Backoff::new(THAW_PAUSE.0, THAW_PAUSE.1);
             let mut end = self.ends_at;
             loop {
-                let lifted = self.try_lift(&shared).await;
+                let lifted = self.try_lift(&state).await;
                 if let Err(error) = &lifted {
                     tracing::warn!(name = %self.name, %error, "a slot is still frozen");
                 }
                 drop(attempted.take());
                 let may_arrive = !self.is_confirmed && clock.now() < self.may_arrive_until;
-                if shared.registry.lock().abandoned {
+                if state.registry.lock().abandoned {
                     end = end.min(clock.now().after(THAW_WITHOUT_CLIENT));
                 }
                 if matches!(lifted, Ok(true))
@@ -282,7 +282,7 @@ impl SlotFreeze {
                 {
                     return;
                 }
-                let pause = pauses.next_pause(shared.entropy.number());
+                let pause = pauses.next_pause(state.entropy.number());
                 clock.sleep_until(clock.now().after(pause)).await;
             }
         });
@@ -290,21 +290,21 @@ impl SlotFreeze {
     }
 
     /// Lifts the freeze if the store has it. Returns whether it had.
-    async fn try_lift(&self, shared: &Shared) -> Result<bool, LockError> {
-        let snapshot = shared.answer(shared.engine.inspect(&self.name)).await?;
+    async fn try_lift(&self, state: &ClientState) -> Result<bool, LockError> {
+        let snapshot = state.answer(state.engine.inspect(&self.name)).await?;
         if snapshot.freeze.is_none_or(|freeze| freeze.reason != self.reason) {
             return Ok(false);
         }
         let operation = Operation::Unfreeze { name: self.name.clone() };
-        shared.answer(shared.engine.operate(&operation)).await.map(|_| true)
+        state.answer(state.engine.operate(&operation)).await.map(|_| true)
     }
 }
 
-fn lost_before(outcome: ReleaseOutcome, shared: &Shared) -> Result<(), LockError> {
+fn lost_before(outcome: ReleaseOutcome, state: &ClientState) -> Result<(), LockError> {
     match outcome {
         ReleaseOutcome::Lost { reason } => {
             let kind = ErrorKind::Lost { reason };
-            Err(shared.error(kind, holdline_core::Certainty::Applied))
+            Err(state.error(kind, holdline_core::Certainty::Applied))
         }
         _ => Ok(()),
     }

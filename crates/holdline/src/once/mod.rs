@@ -25,7 +25,7 @@ use holdline_core::{Backoff, Certainty, ErrorKind, LockError, LockName, Mode, Mo
 use crate::acquire::{self, Wait};
 use crate::audit::unix_ms;
 use crate::client::Client;
-use crate::core::{Core, Shared};
+use crate::core::{ClientState, Core};
 use crate::guard::held::Held;
 use crate::guard::{self, Guard};
 use crate::plan::Plan;
@@ -263,8 +263,8 @@ impl Once {
     /// # }
     /// ```
     pub async fn begin(&self) -> Result<Begun, LockError> {
-        let shared = self.shared();
-        let since = shared.clock.now();
+        let state = self.state();
+        let since = state.clock.now();
         let wait = self.options.lock.waiting.limit;
         let limit = wait.map_or(Moment::NEVER, |wait| since.after(wait));
         let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
@@ -279,8 +279,8 @@ impl Once {
                 Err(error) => return Err(error),
             };
             let snapshot = self.client.admin().inspect(&self.name).await?;
-            let is_over = shared.clock.now() >= limit;
-            let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
+            let is_over = state.clock.now() >= limit;
+            let pause = pause.next_pause(state.entropy.number()).max(PAUSE.0);
             let pause = match self.verdict(&snapshot, span)? {
                 Verdict::Ran(taken) => return Ok(Begun::AlreadyRan(taken)),
                 Verdict::Running(taken) if is_over => return Ok(Begun::RunningElsewhere(taken)),
@@ -293,10 +293,10 @@ impl Once {
                     misses += 1;
                     pause
                 }
-                Verdict::Running(_) | Verdict::Other => pause.min(shared.clock.now().until(limit)),
+                Verdict::Running(_) | Verdict::Other => pause.min(state.clock.now().until(limit)),
                 Verdict::Soon(left) => left.clamp(PAUSE.0, PAUSE.1),
             };
-            shared.clock.sleep_until(shared.clock.now().after(pause)).await;
+            state.clock.sleep_until(state.clock.now().after(pause)).await;
         }
     }
 
@@ -307,9 +307,9 @@ impl Once {
             ErrorKind::Busy { holder } => holder.clone(),
             _ => None,
         };
-        let waited = since.until(self.shared().clock.now());
+        let waited = since.until(self.state().clock.now());
         let kind = ErrorKind::TimedOut { waited, holder };
-        self.shared().error(kind, busy.certainty()).with_name(&self.name)
+        self.state().error(kind, busy.certainty()).with_name(&self.name)
     }
 
     /// Reads what a look at the lock means for a start in this slot.
@@ -372,7 +372,7 @@ impl Once {
             self.options.max_skew
         );
         let kind = ErrorKind::Refused { message };
-        self.shared().error(kind, Certainty::NotApplied).with_name(&self.name)
+        self.state().error(kind, Certainty::NotApplied).with_name(&self.name)
     }
 
     /// Returns the slot to which a start belongs now.
@@ -440,8 +440,8 @@ impl Once {
         self.client.core()
     }
 
-    fn shared(&self) -> &Arc<Shared> {
-        &self.core().shared
+    fn state(&self) -> &Arc<ClientState> {
+        &self.core().state
     }
 }
 

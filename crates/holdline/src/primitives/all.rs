@@ -195,7 +195,7 @@ struct PlannedLock<'a> {
 impl PlannedLock<'_> {
     /// Returns what the order of the locks goes by: the store, then the name.
     fn place(&self) -> (&str, &LockName) {
-        (&self.core.shared.engine.capabilities().identity, &self.plan.name)
+        (&self.core.state.engine.capabilities().identity, &self.plan.name)
     }
 }
 
@@ -203,7 +203,7 @@ impl PlannedLock<'_> {
 fn check(plans: &mut [PlannedLock<'_>], options: &LockOptions) -> Result<(), LockError> {
     plans.sort_by(|one, other| one.place().cmp(&other.place()));
     let first = plans.first();
-    let engine = first.map_or("holdline", |one| one.core.shared.engine.capabilities().engine);
+    let engine = first.map_or("holdline", |one| one.core.state.engine.capabilities().engine);
     let twice = plans.windows(2).find(|pair| pair[0].place() == pair[1].place());
     if let Some(pair) = twice {
         let message = "the name is listed twice: it would wait for itself";
@@ -223,5 +223,5 @@ pub(crate) async fn whole(guards: Guards) -> Result<Guards, LockError> {
     let Some(held) = lost.map(Guard::held) else { return Ok(guards) };
     let reason = held.grant.why_lost();
     let _ = guards.release().await;
-    Err(held.shared.lost(reason).with_name(held.name()))
+    Err(held.state.lost(reason).with_name(held.name()))
 }

@@ -96,7 +96,7 @@ impl AnyOf {
         options: &LockOptions,
     ) -> Result<AnyOf, LockError> {
         let invalid = |message: &str| {
-            LockError::invalid(core.shared.engine.capabilities().engine, "names", message)
+            LockError::invalid(core.state.engine.capabilities().engine, "names", message)
         };
         let mut plans = Vec::new();
         for name in names {
@@ -243,7 +243,7 @@ impl AnyOf {
         if (1..=names).contains(&count) {
             return Ok(());
         }
-        let engine = self.core.shared.engine.capabilities().engine;
+        let engine = self.core.state.engine.capabilities().engine;
         let message = format_args!("must be from 1 to {names}, the number of names, not {count}");
         Err(LockError::invalid(engine, "count", message))
     }
@@ -263,7 +263,7 @@ impl AnyOf {
     /// Takes the first that is free.
     async fn free_one(&self, plans: &[Arc<Plan>]) -> Result<Guard, LockError> {
         let mut guards = self.first_free(plans, 1).await?.into_guards();
-        guards.pop().ok_or_else(|| self.core.shared.no_answer())
+        guards.pop().ok_or_else(|| self.core.state.no_answer())
     }
 
     /// Takes as many as are wanted if they are free, and otherwise none.
@@ -294,7 +294,7 @@ impl AnyOf {
             }
         }
         let _ = Guards::new(guards).release().await;
-        Err(failed.unwrap_or_else(|| self.core.shared.no_answer()))
+        Err(failed.unwrap_or_else(|| self.core.state.no_answer()))
     }
 
     /// Takes the first that is free, or queues for all and takes the first that becomes free.
@@ -316,13 +316,13 @@ impl AnyOf {
                 Ok(guard) => {
                     // The others leave their queues, or give back what they were just granted.
                     drop(attempts);
-                    leftovers.gone(&*self.core.shared.clock, LEAVING).await;
+                    leftovers.gone(&*self.core.state.clock, LEAVING).await;
                     return Ok(guard);
                 }
                 Err(error) => failed = Some(more_specific(failed, error)),
             }
         }
-        Err(failed.unwrap_or_else(|| self.core.shared.no_answer()))
+        Err(failed.unwrap_or_else(|| self.core.state.no_answer()))
     }
 }
 

@@ -188,7 +188,7 @@ impl CountingSemaphore {
     }
 
     async fn acquire_until(&self, permits: u64, limit: Moment) -> Result<bool, LockError> {
-        let shared = &self.client.core().shared;
+        let state = &self.client.core().state;
         let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
         loop {
             let failure = match self.ask(CountingCommand::Acquire(permits)).await {
@@ -196,7 +196,7 @@ impl CountingSemaphore {
                 Ok(_) => None,
                 Err(error) => Some(error),
             };
-            let now = shared.clock.now();
+            let now = state.clock.now();
             let is_over = now >= limit;
             let failure = match failure {
                 // The permits may be taken, or the store will not answer otherwise.
@@ -210,7 +210,7 @@ impl CountingSemaphore {
                 None if is_over => return Ok(false),
                 Some(_) => true,
                 None => {
-                    let at_most = QUEUE_HEARTBEAT.min(shared.answer_within / 2);
+                    let at_most = QUEUE_HEARTBEAT.min(state.answer_within / 2);
                     let at_most = at_most.min(now.until(limit));
                     match self.ask(CountingCommand::Await { permits, at_most }).await {
                         Ok(_) => false,
@@ -220,9 +220,9 @@ impl CountingSemaphore {
                 }
             };
             if failure {
-                let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
-                let now = shared.clock.now();
-                shared.clock.sleep_until(now.after(pause).min(limit)).await;
+                let pause = pause.next_pause(state.entropy.number()).max(PAUSE.0);
+                let now = state.clock.now();
+                state.clock.sleep_until(now.after(pause).min(limit)).await;
             } else {
                 pause.reset();
             }
@@ -230,8 +230,8 @@ impl CountingSemaphore {
     }
 
     async fn ask(&self, command: CountingCommand) -> Result<CountingReply, LockError> {
-        let shared = &self.client.core().shared;
-        let reply = shared.answer(shared.engine.counting(&self.name, command)).await;
+        let state = &self.client.core().state;
+        let reply = state.answer(state.engine.counting(&self.name, command)).await;
         reply.map_err(|error| error.with_name(&self.name))
     }
 }

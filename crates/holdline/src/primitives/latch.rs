@@ -166,25 +166,25 @@ impl Latch {
     }
 
     async fn wait_until(&self, limit: Moment) -> Result<bool, LockError> {
-        let shared = &self.client.core().shared;
+        let state = &self.client.core().state;
         let mut pause = Backoff::new(PAUSE.0, PAUSE.1);
         loop {
             let count = self.count().await;
-            let now = shared.clock.now();
+            let now = state.clock.now();
             match count {
                 Ok(0) => return Ok(true),
                 Ok(_) if now >= limit => return Ok(false),
                 Err(error) if now >= limit || !error.is_transient() => return Err(error),
                 Ok(_) | Err(_) => {}
             }
-            let pause = pause.next_pause(shared.entropy.number()).max(PAUSE.0);
-            shared.clock.sleep_until(now.after(pause).min(limit)).await;
+            let pause = pause.next_pause(state.entropy.number()).max(PAUSE.0);
+            state.clock.sleep_until(now.after(pause).min(limit)).await;
         }
     }
 
     async fn ask(&self, command: LatchCommand) -> Result<LatchReply, LockError> {
-        let shared = &self.client.core().shared;
-        let reply = shared.answer(shared.engine.latch(&self.name, command)).await;
+        let state = &self.client.core().state;
+        let reply = state.answer(state.engine.latch(&self.name, command)).await;
         reply.map_err(|error| error.with_name(&self.name))
     }
 }

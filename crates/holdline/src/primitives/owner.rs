@@ -14,7 +14,7 @@ use holdline_core::{Certainty, ErrorKind, LockError, LockName};
 use tokio::sync::MutexGuard;
 
 use crate::acquire::{self, Wait};
-use crate::core::{Core, Shared};
+use crate::core::{ClientState, Core};
 use crate::guard::Guard;
 use crate::guard::nested::Nested;
 use crate::plan::Plan;
@@ -64,7 +64,7 @@ pub(crate) async fn acquire_as(
 ) -> Result<Guard, LockError> {
     let mut nested = Nested::new(core, (plan.name.clone(), owner.0));
     let way_in = Nested::new(core, (plan.name.clone(), owner.0));
-    let _alone = enter(&core.shared, &way_in, &plan.name, wait).await?;
+    let _alone = enter(&core.state, &way_in, &plan.name, wait).await?;
     match nested.join() {
         Ok(Some((grant, key))) => Ok(Guard::new(core.clone(), grant, key).with_nested(nested)),
         Ok(None) => {
@@ -72,19 +72,19 @@ pub(crate) async fn acquire_as(
             nested.found(guard.grant.clone(), guard.key());
             Ok(guard.with_nested(nested))
         }
-        Err(reason) => Err(core.shared.lost(reason).with_name(&plan.name)),
+        Err(reason) => Err(core.state.lost(reason).with_name(&plan.name)),
     }
 }
 
 /// Waits until no other attempt of the same owner is in progress.
 async fn enter<'a>(
-    shared: &Shared,
+    state: &ClientState,
     nested: &'a Nested,
     name: &LockName,
     wait: Wait,
 ) -> Result<MutexGuard<'a, ()>, LockError> {
     let attempt_lock = nested.attempt_lock();
-    let refused = |kind| Err(shared.error(kind, Certainty::NotApplied).with_name(name));
+    let refused = |kind| Err(state.error(kind, Certainty::NotApplied).with_name(name));
     let (since, until) = match wait {
         Wait::Try => {
             let busy = |_| refused(ErrorKind::Busy { holder: None });
@@ -94,10 +94,10 @@ async fn enter<'a>(
         Wait::Limited { since, until } => (since, until),
     };
     let entered = pin!(attempt_lock.lock());
-    match select(entered, shared.clock.sleep_until(until)).await {
+    match select(entered, state.clock.sleep_until(until)).await {
         Either::Left((entered, _)) => Ok(entered),
         Either::Right(_) => {
-            let waited = since.until(shared.clock.now());
+            let waited = since.until(state.clock.now());
             refused(ErrorKind::TimedOut { waited, holder: None })
         }
     }

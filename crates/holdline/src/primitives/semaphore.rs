@@ -225,7 +225,7 @@ impl Semaphore {
 }
 
 fn mode(core: &Core, count: u32, of: u32) -> Result<Mode, LockError> {
-    let engine = core.shared.engine.capabilities().engine;
+    let engine = core.state.engine.capabilities().engine;
     Mode::permits(count, of).map_err(|error| LockError::invalid(engine, "permits", error))
 }
 

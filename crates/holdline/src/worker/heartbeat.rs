@@ -11,7 +11,7 @@ use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::renewal::MIN_RETRY;
 use holdline_core::{Expiry, LockError, Moment, Purpose, RenewReply, RenewRequest};
 
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::queue_cell::QueueCell;
 use crate::core::registry::{Key, Registry, Stage};
 
@@ -50,24 +50,24 @@ impl HeartbeatEntry {
 /// second later, even if this one is unanswered: the store needs a heartbeat more often than an
 /// answer may take.
 pub(crate) async fn send_heartbeat(
-    shared: Arc<Shared>,
+    state: Arc<ClientState>,
     entries: Vec<HeartbeatEntry>,
     batch: Vec<RenewRequest>,
 ) {
     debug_assert!(batch.iter().all(|entry| entry.purpose == Purpose::Wait));
-    let sent = shared.clock.now();
-    let replies = shared.await_answer(shared.engine.renew(&batch), shared.limit()).await;
+    let sent = state.clock.now();
+    let replies = state.await_answer(state.engine.renew(&batch), state.limit()).await;
     let mut replies = replies.unwrap_or_default().into_iter();
-    let now = shared.clock.now();
+    let now = state.clock.now();
     let mut wake = false;
-    let silence_limit = silence_limit(shared.engine.capabilities().expiry);
+    let silence_limit = silence_limit(state.engine.capabilities().expiry);
     for entry in entries {
         let reply = replies.next();
         if matches!(reply, Some(Ok(RenewReply::Queued { .. }))) {
             entry.cell.mark_queued(sent);
         }
         let next = handle_reply(&entry, now, silence_limit, reply);
-        let mut registry = shared.registry.lock();
+        let mut registry = state.registry.lock();
         if registry.get(entry.key).is_some_and(|entry| matches!(entry.stage, Stage::Queued(_))) {
             // The next heartbeat is planned already, so a late answer does not delay it.
             wake |= match next {
@@ -76,7 +76,7 @@ pub(crate) async fn send_heartbeat(
             };
         }
     }
-    shared.wake(wake);
+    state.wake(wake);
 }
 
 /// Reports a reply to its waiter, and returns the time of the next poll; `None` if the id is gone.

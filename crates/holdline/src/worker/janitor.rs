@@ -15,7 +15,7 @@ use holdline_core::{
 };
 use tokio::sync::mpsc;
 
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::final_errors::is_permanent;
 use crate::core::registry::{Key, PendingRelease, Stage};
 use crate::observer::Subject;
@@ -31,18 +31,18 @@ const MAX_LAST_TRIES: u32 = 5;
 
 /// Makes the worker's entry for the release of an id.
 pub(crate) fn pending_release(
-    shared: &Shared,
+    state: &ClientState,
     plan: &Plan,
     lease_id: LeaseId,
     for_good: bool,
 ) -> PendingRelease {
-    let capabilities = shared.engine.capabilities();
+    let capabilities = state.engine.capabilities();
     let lasts = match capabilities.expiry {
         // An abandoned attempt on a session exists as long as the session.
         Expiry::Session => lease::MAX_LEASE,
         Expiry::Lease | Expiry::Live => plan.hold.duration().unwrap_or(MIN_TOMBSTONE),
     };
-    let until = shared.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
+    let until = state.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
     PendingRelease {
         name: plan.name.clone(),
         engine: plan.engine,
@@ -67,21 +67,26 @@ pub(crate) fn may_linger(lost: &LostReason) -> bool {
 }
 
 /// Passes an id to the worker, which releases it.
-pub(crate) fn hand_over(shared: &Shared, key: Option<Key>, pending: PendingRelease) {
-    schedule(shared, key, pending, shared.clock.now());
+pub(crate) fn hand_over(state: &ClientState, key: Option<Key>, pending: PendingRelease) {
+    schedule(state, key, pending, state.clock.now());
 }
 
 /// Passes an id to the worker, which releases it at `due`.
-pub(crate) fn schedule(shared: &Shared, key: Option<Key>, pending: PendingRelease, due: Moment) {
+pub(crate) fn schedule(
+    state: &ClientState,
+    key: Option<Key>,
+    pending: PendingRelease,
+    due: Moment,
+) {
     let stage = Stage::Releasing(Box::new(pending));
-    let mut registry = shared.registry.lock();
+    let mut registry = state.registry.lock();
     let known = key.filter(|key| registry.get(*key).is_some());
     let wake = match known {
         Some(key) => registry.set_stage(key, stage, due),
         None => registry.insert(stage, due).1,
     };
     drop(registry);
-    shared.wake(wake);
+    state.wake(wake);
 }
 
 /// What to do about an id whose release is due.
@@ -112,13 +117,13 @@ pub(crate) fn next_step(
 }
 
 /// Releases ids, one after the other.
-pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseRequest, bool))>) {
+pub(crate) async fn give_up(state: Arc<ClientState>, requests: Vec<(Key, (ReleaseRequest, bool))>) {
     for (key, (request, frees)) in requests {
-        let answer = shared.engine.release(&request);
-        let answer = shared.await_answer(answer, shared.limit());
+        let answer = state.engine.release(&request);
+        let answer = state.await_answer(answer, state.limit());
         let answer =
-            if frees { shared.await_release(answer, &request.name).await } else { answer.await };
-        let reply = answer.unwrap_or_else(|| Err(shared.no_answer()));
+            if frees { state.await_release(answer, &request.name).await } else { answer.await };
+        let reply = answer.unwrap_or_else(|| Err(state.no_answer()));
         let confirmed = match &reply {
             Ok(reply) => {
                 tracing::debug!(
@@ -137,17 +142,17 @@ pub(crate) async fn give_up(shared: Arc<Shared>, requests: Vec<(Key, (ReleaseReq
                 None
             }
         };
-        report(&shared, key, reply);
+        report(&state, key, reply);
         match confirmed {
-            Some(confirmed) => finish(&shared, key, confirmed),
-            None => try_later(&shared, key),
+            Some(confirmed) => finish(&state, key, confirmed),
+            None => try_later(&state, key),
         }
     }
 }
 
 /// Passes an answer to the release that waits for it, if there is one.
-fn report(shared: &Shared, key: Key, reply: Result<ReleaseReply, LockError>) {
-    let mut registry = shared.registry.lock();
+fn report(state: &ClientState, key: Key, reply: Result<ReleaseReply, LockError>) {
+    let mut registry = state.registry.lock();
     let Some(entry) = registry.get(key) else { return };
     let Stage::Releasing(pending) = &entry.stage else { return };
     let Some(reports) = pending.reports.clone() else { return };
@@ -156,9 +161,9 @@ fn report(shared: &Shared, key: Key, reply: Result<ReleaseReply, LockError>) {
     let _ = reports.send(reply);
 }
 
-fn try_later(shared: &Shared, key: Key) {
-    let now = shared.clock.now();
-    let mut registry = shared.registry.lock();
+fn try_later(state: &ClientState, key: Key) {
+    let now = state.clock.now();
+    let mut registry = state.registry.lock();
     let Some(entry) = registry.get(key) else { return };
     entry.in_flight = false;
     let Stage::Releasing(pending) = &mut entry.stage else { return };
@@ -166,15 +171,15 @@ fn try_later(shared: &Shared, key: Key) {
     pending.tries = pending.tries.saturating_add(1);
     let wake = registry.schedule(key, now.after(pause));
     drop(registry);
-    shared.wake(wake);
+    state.wake(wake);
 }
 
 /// Removes an id; `confirmed` says whether the store has confirmed the release.
-pub(crate) fn finish(shared: &Shared, key: Key, confirmed: bool) {
-    let Some(entry) = shared.registry.lock().remove(key) else { return };
+pub(crate) fn finish(state: &ClientState, key: Key, confirmed: bool) {
+    let Some(entry) = state.registry.lock().remove(key) else { return };
     let Stage::Releasing(pending) = entry.stage else { return };
     if !confirmed {
-        shared.counters.unconfirmed.fetch_add(1, Ordering::Relaxed);
+        state.counters.unconfirmed.fetch_add(1, Ordering::Relaxed);
         tracing::warn!(
             name = %pending.name, lease_id = %pending.lease_id,
             "the store did not confirm that this was given up: it ends with its lease"
@@ -185,7 +190,7 @@ pub(crate) fn finish(shared: &Shared, key: Key, confirmed: bool) {
         let PendingRelease { name, mode, engine, class, .. } = &*pending;
         let lease_id = pending.lease_id.short();
         let subject = Subject { name, lease_id, mode: *mode, engine, class };
-        shared.observe(|observer| observer.dropped(subject, confirmed));
+        state.observe(|observer| observer.dropped(subject, confirmed));
     }
-    shared.drained.notify_waiters();
+    state.drained.notify_waiters();
 }

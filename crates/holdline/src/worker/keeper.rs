@@ -18,7 +18,7 @@ use holdline_core::{
 };
 
 use super::janitor;
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::final_errors::lost_by;
 use crate::core::registry::{Entry, KeptLease, Key, Registry, Stage};
 use crate::grant::Grant;
@@ -119,7 +119,7 @@ pub(crate) enum Task {
 
 /// Checks one lease that is due. Returns the time of the next check.
 pub(crate) fn check_lease(
-    shared: &Shared,
+    state: &ClientState,
     key: Key,
     keeping: &mut KeptLease,
     in_flight: &mut bool,
@@ -146,7 +146,7 @@ pub(crate) fn check_lease(
     let bundle = BUNDLE.min(grant.plan.terms.renew_interval() / 16);
     if !*in_flight && now.after(bundle) >= keeping.renew_at {
         *in_flight = true;
-        let mut request = grant.renewal(shared.client);
+        let mut request = grant.renewal(state.client);
         if !grant.wants_renewal() {
             // It must not be extended; the answer still says whether it exists.
             request.purpose = Purpose::Wait;
@@ -157,38 +157,38 @@ pub(crate) fn check_lease(
 }
 
 /// Notifies a holder that its lease is no longer valid.
-pub(crate) fn report_lost(shared: &Shared, grant: &Grant, reason: LostReason) {
-    if let Some(reason) = grant.mark_lost(reason, shared.clock.now()) {
+pub(crate) fn report_lost(state: &ClientState, grant: &Grant, reason: LostReason) {
+    if let Some(reason) = grant.mark_lost(reason, state.clock.now()) {
         tracing::warn!(
             parent: grant.span_id(), name = %grant.plan.name, lease_id = %grant.lease_id, %reason,
             "a lease is lost"
         );
-        shared.observe(|observer| observer.lost(grant.subject(), &reason));
-        shared.observe_end(grant, || HoldEnd::Lost(reason.clone()));
-        free_in_session(shared, grant, &reason);
+        state.observe(|observer| observer.lost(grant.subject(), &reason));
+        state.observe_end(grant, || HoldEnd::Lost(reason.clone()));
+        free_in_session(state, grant, &reason);
     }
 }
 
 /// Releases a lost lease whose session goes on, for as long as the client holds anything else. A
 /// store with leases ends it by itself.
-fn free_in_session(shared: &Shared, grant: &Grant, reason: &LostReason) {
-    let in_session = shared.engine.capabilities().expiry == Expiry::Session;
+fn free_in_session(state: &ClientState, grant: &Grant, reason: &LostReason) {
+    let in_session = state.engine.capabilities().expiry == Expiry::Session;
     if in_session && janitor::may_linger(reason) && !grant.plan.keeps_id {
         let for_good = grant.unsettled;
-        let mut pending = janitor::pending_release(shared, &grant.plan, grant.lease_id, for_good);
+        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, for_good);
         pending.was_held = true;
-        janitor::hand_over(shared, None, pending);
+        janitor::hand_over(state, None, pending);
     }
 }
 
 /// Notifies a holder that its lease is at risk.
-pub(crate) fn report_at_risk(shared: &Shared, grant: &Grant) {
+pub(crate) fn report_at_risk(state: &ClientState, grant: &Grant) {
     grant.mark_at_risk();
-    let remaining = shared.clock.now().until(grant.valid_until());
+    let remaining = state.clock.now().until(grant.valid_until());
     tracing::debug!(
         parent: grant.span_id(), name = %grant.plan.name, ?remaining, "a lease is at risk"
     );
-    shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
+    state.observe(|observer| observer.at_risk(grant.subject(), remaining));
 }
 
 /// One lease of a batch.
@@ -214,28 +214,32 @@ pub(crate) fn by_urgency<T>(
 }
 
 /// Renews one batch and records each answer.
-pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: Vec<RenewRequest>) {
-    let sent = shared.clock.now();
+pub(crate) async fn renew(
+    state: Arc<ClientState>,
+    entries: Vec<BatchEntry>,
+    batch: Vec<RenewRequest>,
+) {
+    let sent = state.clock.now();
     // Half of the remaining time of the most urgent lease, so that several attempts fit before its
     // end.
     let soonest = entries.iter().map(|(_, grant)| grant.valid_until()).min();
     let timeout = sent.until(soonest.unwrap_or(Moment::NEVER)) / 2;
-    let limit = sent.after(timeout.clamp(renewal::MIN_RETRY, shared.answer_within));
-    let replies = shared.await_answer(shared.engine.renew(&batch), limit).await;
+    let limit = sent.after(timeout.clamp(renewal::MIN_RETRY, state.answer_within));
+    let replies = state.await_answer(state.engine.renew(&batch), limit).await;
     let mut replies = replies.unwrap_or_default().into_iter();
     let mut asked_further = Vec::new();
     for (key, grant) in entries {
-        match apply_reply(&shared, &grant, sent, replies.next()) {
+        match apply_reply(&state, &grant, sent, replies.next()) {
             ReplyEffect::There => asked_further.push((key, grant)),
-            effect => record(&shared, key, sent, effect, RequestedBy::Worker),
+            effect => record(&state, key, sent, effect, RequestedBy::Worker),
         }
     }
     // Only now, so that a slow store does not delay the answers that have already arrived.
     let asked_further = asked_further.into_iter().map(|(key, grant)| {
-        let shared = &shared;
+        let state = &state;
         async move {
-            check_revoked(shared, &grant).await;
-            record(shared, key, sent, ReplyEffect::There, RequestedBy::Worker);
+            check_revoked(state, &grant).await;
+            record(state, key, sent, ReplyEffect::There, RequestedBy::Worker);
         }
     });
     join_all(asked_further).await;
@@ -243,9 +247,9 @@ pub(crate) async fn renew(shared: Arc<Shared>, entries: Vec<BatchEntry>, batch: 
 
 /// Checks whether an operator has revoked a lease that is not renewed, since no renewal reports
 /// that.
-async fn check_revoked(shared: &Shared, grant: &Grant) {
-    let sent = shared.clock.now();
-    let Ok(snapshot) = shared.answer(shared.engine.inspect(&grant.plan.name)).await else {
+async fn check_revoked(state: &ClientState, grant: &Grant) {
+    let sent = state.clock.now();
+    let Ok(snapshot) = state.answer(state.engine.inspect(&grant.plan.name)).await else {
         return;
     };
     let ours = snapshot.holders.into_iter().find(|holder| {
@@ -253,16 +257,22 @@ async fn check_revoked(shared: &Shared, grant: &Grant) {
         summary.lease_id == grant.lease_id.short() && summary.token == Some(grant.token)
     });
     if let Some(HolderView { state: GrantState::Revoked(reason), summary, .. }) = ours {
-        revoke(shared, grant, sent, reason, summary.left);
+        revoke(state, grant, sent, reason, summary.left);
     }
 }
 
 /// Notifies a holder that an operator has revoked its lease.
-fn revoke(shared: &Shared, grant: &Grant, sent: Moment, reason: String, left: Option<Duration>) {
+fn revoke(
+    state: &ClientState,
+    grant: &Grant,
+    sent: Moment,
+    reason: String,
+    left: Option<Duration>,
+) {
     tracing::warn!(parent: grant.span_id(), name = %grant.plan.name, %reason, "a lease is revoked");
     grant.revoke(sent, reason, left);
-    let remaining = shared.clock.now().until(grant.valid_until());
-    shared.observe(|observer| observer.at_risk(grant.subject(), remaining));
+    let remaining = state.clock.now().until(grant.valid_until());
+    state.observe(|observer| observer.at_risk(grant.subject(), remaining));
 }
 
 /// The effect of a reply on the schedule.
@@ -280,42 +290,42 @@ pub(crate) enum ReplyEffect {
 
 /// Applies one answer to the grant.
 pub(crate) fn apply_reply(
-    shared: &Shared,
+    state: &ClientState,
     grant: &Grant,
     sent: Moment,
     reply: Option<Result<RenewReply, LockError>>,
 ) -> ReplyEffect {
     match reply {
         Some(Ok(RenewReply::Renewed { left })) => {
-            let sent = shared.validity_start(sent);
+            let sent = state.validity_start(sent);
             // What was left of a part of the lease says nothing about the pace of renewals.
             let was_partial = grant.is_partial();
-            let slack = grant.confirm(shared.clock.now(), sent, left);
+            let slack = grant.confirm(state.clock.now(), sent, left);
             if let Some(slack) = slack.filter(|_| !was_partial) {
-                shared.observe(|observer| observer.renewed(grant.subject(), slack));
+                state.observe(|observer| observer.renewed(grant.subject(), slack));
             }
             ReplyEffect::Kept
         }
         Some(Ok(RenewReply::Held { .. })) if !grant.wants_renewal() => ReplyEffect::There,
         Some(Ok(RenewReply::Revoked { reason, left })) => {
             if left == Some(Duration::ZERO) {
-                report_lost(shared, grant, LostReason::Revoked(reason));
+                report_lost(state, grant, LostReason::Revoked(reason));
             } else {
-                revoke(shared, grant, sent, reason, left);
+                revoke(state, grant, sent, reason, left);
             }
             ReplyEffect::NoMore
         }
         Some(Ok(RenewReply::Unknown)) => {
-            report_lost(shared, grant, LostReason::Missing);
+            report_lost(state, grant, LostReason::Missing);
             ReplyEffect::NoMore
         }
         Some(Ok(RenewReply::Held { .. } | RenewReply::Queued { .. })) => {
-            grant.record_failure(&unexpected_reply(shared));
+            grant.record_failure(&unexpected_reply(state));
             ReplyEffect::Failed
         }
         Some(Err(error)) => match lost_by(&error) {
             Some(reason) => {
-                report_lost(shared, grant, reason);
+                report_lost(state, grant, reason);
                 ReplyEffect::NoMore
             }
             None => {
@@ -325,16 +335,16 @@ pub(crate) fn apply_reply(
             }
         },
         None => {
-            grant.record_failure(&shared.no_answer_within(sent.until(shared.clock.now())));
+            grant.record_failure(&state.no_answer_within(sent.until(state.clock.now())));
             ReplyEffect::Failed
         }
     }
 }
 
 /// Makes the error for a reply that a held lease cannot get.
-pub(crate) fn unexpected_reply(shared: &Shared) -> LockError {
+pub(crate) fn unexpected_reply(state: &ClientState) -> LockError {
     let message = "a held lease was answered as a queued one".to_owned();
-    shared.error(ErrorKind::Protocol { message }, holdline_core::Certainty::Unknown)
+    state.error(ErrorKind::Protocol { message }, holdline_core::Certainty::Unknown)
 }
 
 /// Who requested a renewal.
@@ -348,14 +358,14 @@ pub(crate) enum RequestedBy {
 
 /// Applies the effect of one answer to the schedule.
 pub(crate) fn record(
-    shared: &Shared,
+    state: &ClientState,
     key: Key,
     sent: Moment,
     effect: ReplyEffect,
     by: RequestedBy,
 ) {
-    let now = shared.clock.now();
-    let mut registry = shared.registry.lock();
+    let now = state.clock.now();
+    let mut registry = state.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
     if by == RequestedBy::Worker {
         *in_flight = false;
@@ -389,20 +399,20 @@ pub(crate) fn record(
     let due = if grant.is_over() { Moment::NEVER } else { next(keeping, in_flight) };
     let wake = registry.schedule(key, due);
     drop(registry);
-    shared.wake(wake);
+    state.wake(wake);
     grant.notify_answered();
 }
 
 /// Resolves when the worker has no renewal of this lease in flight.
-pub(crate) async fn await_idle(shared: &Shared, key: Key, grant: &Grant) {
-    let under_way = || shared.registry.lock().get(key).is_some_and(|entry| entry.in_flight);
+pub(crate) async fn await_idle(state: &ClientState, key: Key, grant: &Grant) {
+    let under_way = || state.registry.lock().get(key).is_some_and(|entry| entry.in_flight);
     grant.until(|grant| (grant.is_over() || !under_way()).then_some(())).await;
 }
 
 /// Renews a lease as soon as possible. Returns whether it is still kept.
-pub(crate) fn renew_soon(shared: &Shared, key: Key) -> bool {
-    let now = shared.clock.now();
-    let mut registry = shared.registry.lock();
+pub(crate) fn renew_soon(state: &ClientState, key: Key) -> bool {
+    let now = state.clock.now();
+    let mut registry = state.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return false };
     // A renewal in flight may have been answered before the hint.
     keeping.hinted = *in_flight;
@@ -410,14 +420,14 @@ pub(crate) fn renew_soon(shared: &Shared, key: Key) -> bool {
     let due = next(keeping, *in_flight);
     let wake = registry.schedule(key, due);
     drop(registry);
-    shared.wake(wake);
+    state.wake(wake);
     true
 }
 
 /// Watches one lease until it is over: a hint triggers a renewal.
-pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
-    let mut hints = shared.engine.watch(&grant.plan.name, grant.lease_id);
-    if !renew_soon(&shared, key) {
+pub(crate) async fn watch(state: Arc<ClientState>, key: Key, grant: Arc<Grant>) {
+    let mut hints = state.engine.watch(&grant.plan.name, grant.lease_id);
+    if !renew_soon(&state, key) {
         return;
     }
     loop {
@@ -429,23 +439,23 @@ pub(crate) async fn watch(shared: Arc<Shared>, key: Key, grant: Arc<Grant>) {
         match hint {
             // It is held already.
             Some(Hint::Granted { .. }) => {}
-            Some(_) if renew_soon(&shared, key) => {}
+            Some(_) if renew_soon(&state, key) => {}
             Some(_) => return,
-            None => return watch_later(&shared, key),
+            None => return watch_later(&state, key),
         }
     }
 }
 
 /// Reopens a watch that has ended, one interval later.
-fn watch_later(shared: &Shared, key: Key) {
-    let now = shared.clock.now();
-    let mut registry = shared.registry.lock();
+fn watch_later(state: &ClientState, key: Key) {
+    let now = state.clock.now();
+    let mut registry = state.registry.lock();
     let Some((keeping, in_flight)) = held(&mut registry, key) else { return };
     keeping.watch_at = now.after(keeping.grant.plan.terms.renew_interval());
     let due = next(keeping, *in_flight);
     let wake = registry.schedule(key, due);
     drop(registry);
-    shared.wake(wake);
+    state.wake(wake);
 }
 
 #[cfg(test)]

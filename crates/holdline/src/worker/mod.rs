@@ -22,7 +22,7 @@ use std::task::{Context, Poll};
 use futures_core::future::BoxFuture;
 use tokio::runtime::{Builder, Handle};
 
-use crate::core::Shared;
+use crate::core::ClientState;
 
 /// Where the background work is spawned.
 #[derive(Default)]
@@ -36,34 +36,34 @@ pub(crate) enum SpawnTarget {
 }
 
 /// Starts the background work.
-pub(crate) fn start(shared: &Arc<Shared>, target: SpawnTarget) -> io::Result<()> {
+pub(crate) fn start(state: &Arc<ClientState>, target: SpawnTarget) -> io::Result<()> {
     match (target, Handle::try_current()) {
         (SpawnTarget::Spawner(spawn), _) => {
-            spawn(Box::pin(task::work(shared.clone())));
+            spawn(Box::pin(task::work(state.clone())));
             Ok(())
         }
         (SpawnTarget::Caller, Ok(handle)) => {
-            handle.spawn(Work::new(shared.clone()));
-            shared.runtime.set(handle);
+            handle.spawn(Work::new(state.clone()));
+            state.runtime.set(handle);
             Ok(())
         }
         _ => {
             let (ready, started) = mpsc::sync_channel(1);
-            spawn_thread(shared.clone(), move |outcome| drop(ready.send(outcome)))?;
+            spawn_thread(state.clone(), move |outcome| drop(ready.send(outcome)))?;
             started.recv().unwrap_or_else(|_| Err(io::Error::other("the worker thread ended")))
         }
     }
 }
 
 fn spawn_thread(
-    shared: Arc<Shared>,
+    state: Arc<ClientState>,
     started: impl FnOnce(io::Result<()>) + Send + 'static,
 ) -> io::Result<()> {
     let run = move || match Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => {
-            shared.runtime.set(runtime.handle().clone());
+            state.runtime.set(runtime.handle().clone());
             started(Ok(()));
-            runtime.block_on(Work::new(shared));
+            runtime.block_on(Work::new(state));
         }
         Err(error) => started(Err(error)),
     };
@@ -72,14 +72,14 @@ fn spawn_thread(
 
 /// The worker's task. If it is dropped before its end, a thread takes over.
 struct Work {
-    shared: Arc<Shared>,
+    state: Arc<ClientState>,
     worker: Option<BoxFuture<'static, ()>>,
 }
 
 impl Work {
-    fn new(shared: Arc<Shared>) -> Work {
-        let worker = Box::pin(task::work(shared.clone()));
-        Work { shared, worker: Some(worker) }
+    fn new(state: Arc<ClientState>) -> Work {
+        let worker = Box::pin(task::work(state.clone()));
+        Work { state, worker: Some(worker) }
     }
 }
 
@@ -99,16 +99,16 @@ impl Future for Work {
 impl Drop for Work {
     fn drop(&mut self) {
         // Requests in flight are dropped first; the next worker repeats them.
-        if self.worker.take().is_none() || !self.shared.is_own_process() {
+        if self.worker.take().is_none() || !self.state.is_own_process() {
             return;
         }
-        let registry = self.shared.registry.lock();
+        let registry = self.state.registry.lock();
         let idle = registry.abandoned && registry.releasing == 0;
         drop(registry);
         if idle {
             return;
         }
-        if !self.shared.runtime.may_take_over() {
+        if !self.state.runtime.may_take_over() {
             tracing::error!("the background work of a client keeps failing: it ends");
             return;
         }
@@ -118,7 +118,7 @@ impl Drop for Work {
                 tracing::error!(%error, "no runtime for the background work of a client");
             }
         };
-        if let Err(error) = spawn_thread(self.shared.clone(), report) {
+        if let Err(error) = spawn_thread(self.state.clone(), report) {
             tracing::error!(%error, "no thread for the background work of a client");
         }
     }

@@ -17,7 +17,7 @@ use holdline_core::{LostReason, Moment, Purpose, ReleaseRequest, RenewRequest};
 use super::heartbeat::{self, HeartbeatEntry};
 use super::janitor;
 use super::keeper::{self, Task};
-use crate::core::Shared;
+use crate::core::ClientState;
 use crate::core::registry::{self, Key, Stage};
 
 /// How many leases one renewal batch contains, if the engine accepts that many.
@@ -30,23 +30,23 @@ const ROUND: usize = 8192;
 type InFlight = FuturesUnordered<BoxFuture<'static, ()>>;
 
 /// Runs until no user of the client is left and everything is released.
-pub(crate) async fn work(shared: Arc<Shared>) {
-    shared.registry.lock().restart(shared.clock.now());
+pub(crate) async fn work(state: Arc<ClientState>) {
+    state.registry.lock().restart(state.clock.now());
     let mut in_flight_requests = InFlight::new();
     let mut watches = InFlight::new();
     loop {
-        in_flight_requests.extend(shared.background.lock().drain(..));
-        let round = take(&shared);
+        in_flight_requests.extend(state.background.lock().drain(..));
+        let round = take(&state);
         if round.is_last {
             return;
         }
         let busy = round.taken == ROUND;
         let next = round.next;
-        start(&shared, round, &mut in_flight_requests, &mut watches);
+        start(&state, round, &mut in_flight_requests, &mut watches);
         if busy {
             tokio::task::yield_now().await;
         }
-        wait(&shared, next, &mut in_flight_requests, &mut watches).await;
+        wait(&state, next, &mut in_flight_requests, &mut watches).await;
     }
 }
 
@@ -65,11 +65,11 @@ struct Round {
 }
 
 /// Takes the due entries out of the schedule.
-fn take(shared: &Shared) -> Round {
-    let now = shared.clock.now();
-    let expiry = shared.engine.capabilities().expiry;
+fn take(state: &ClientState) -> Round {
+    let now = state.clock.now();
+    let expiry = state.engine.capabilities().expiry;
     let mut round = Round::default();
-    let mut registry = shared.registry.lock();
+    let mut registry = state.registry.lock();
     let abandoned = registry.abandoned;
     while round.taken < ROUND
         && let Some(due) = registry.pop_due(now)
@@ -81,14 +81,14 @@ fn take(shared: &Shared) -> Round {
         match stage {
             Stage::Held(keeping) => {
                 let due =
-                    keeper::check_lease(shared, key, keeping, in_flight, now, &mut round.tasks);
+                    keeper::check_lease(state, key, keeping, in_flight, now, &mut round.tasks);
                 registry.schedule(key, due);
             }
             Stage::Queued(waiting) => {
                 let request = RenewRequest {
                     name: waiting.name.clone(),
                     lease_id: waiting.lease_id,
-                    client: shared.client,
+                    client: state.client,
                     purpose: Purpose::Wait,
                 };
                 round.heartbeats.push((HeartbeatEntry::new(key, &waiting.cell), request));
@@ -115,7 +115,7 @@ fn take(shared: &Shared) -> Round {
 
 /// Starts the work of a round.
 fn start(
-    shared: &Arc<Shared>,
+    state: &Arc<ClientState>,
     round: Round,
     in_flight_requests: &mut InFlight,
     watches: &mut InFlight,
@@ -123,36 +123,32 @@ fn start(
     let mut renewals = Vec::new();
     for task in round.tasks {
         match task {
-            Task::Lose(grant) => keeper::report_lost(shared, &grant, LostReason::Expired),
-            Task::Warn(grant) => keeper::report_at_risk(shared, &grant),
+            Task::Lose(grant) => keeper::report_lost(state, &grant, LostReason::Expired),
+            Task::Warn(grant) => keeper::report_at_risk(state, &grant),
             Task::Watch(key, grant) => {
-                watches.push(Box::pin(keeper::watch(shared.clone(), key, grant)));
+                watches.push(Box::pin(keeper::watch(state.clone(), key, grant)));
             }
             Task::Renew(key, grant, renewal) => renewals.push(((key, grant), renewal)),
         }
     }
-    let size = shared.engine.capabilities().max_batch.clamp(1, BATCH);
-    for group in keeper::by_urgency(renewals, shared.clock.now()) {
+    let size = state.engine.capabilities().max_batch.clamp(1, BATCH);
+    for group in keeper::by_urgency(renewals, state.clock.now()) {
         for (entries, batch) in batches(group, size) {
-            in_flight_requests.push(Box::pin(keeper::renew(shared.clone(), entries, batch)));
+            in_flight_requests.push(Box::pin(keeper::renew(state.clone(), entries, batch)));
         }
     }
     for (entries, batch) in batches(round.heartbeats, size) {
-        in_flight_requests.push(Box::pin(heartbeat::send_heartbeat(
-            shared.clone(),
-            entries,
-            batch,
-        )));
+        in_flight_requests.push(Box::pin(heartbeat::send_heartbeat(state.clone(), entries, batch)));
     }
     let mut releases = round.releases;
     let share = releases.len().div_ceil(MAX_RELEASE_TASKS).max(1);
     while !releases.is_empty() {
         let rest = releases.split_off(releases.len().min(share));
         let share = std::mem::replace(&mut releases, rest);
-        in_flight_requests.push(Box::pin(janitor::give_up(shared.clone(), share)));
+        in_flight_requests.push(Box::pin(janitor::give_up(state.clone(), share)));
     }
     for key in round.over {
-        janitor::finish(shared, key, false);
+        janitor::finish(state, key, false);
     }
 }
 
@@ -167,13 +163,13 @@ fn batches<T, U>(entries: Vec<(T, U)>, size: usize) -> impl Iterator<Item = (Vec
 
 /// Waits for a wake-up, for the next due entry, or for an answer.
 async fn wait(
-    shared: &Shared,
+    state: &ClientState,
     next: Moment,
     in_flight_requests: &mut InFlight,
     watches: &mut InFlight,
 ) {
-    let mut wakeup = pin!(shared.wakeup.notified());
-    let mut sleep = (next != Moment::NEVER).then(|| shared.clock.sleep_until(next));
+    let mut wakeup = pin!(state.wakeup.notified());
+    let mut sleep = (next != Moment::NEVER).then(|| state.clock.sleep_until(next));
     poll_fn(|context| {
         let mut answered = false;
         while let Poll::Ready(Some(())) = in_flight_requests.poll_next_unpin(context) {

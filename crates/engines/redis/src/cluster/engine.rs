@@ -27,9 +27,9 @@ use crate::options::RedisOptions;
 
 /// The engine of a Redis Cluster. Clones share its connections.
 #[derive(Clone)]
-pub struct ClusterEngine(Arc<Inner>);
+pub struct ClusterEngine(Arc<ClusterEngineParts>);
 
-struct Inner {
+struct ClusterEngineParts {
     capabilities: Capabilities,
     router: ClusterRouter,
     context: RequestContext,
@@ -68,7 +68,8 @@ impl ClusterEngine {
             deadline: options.command_timeout(),
         };
         let capabilities = native::capabilities(options);
-        let inner = Inner { capabilities, router, context, watches, inbox, listings, clock };
+        let inner =
+            ClusterEngineParts { capabilities, router, context, watches, inbox, listings, clock };
         Ok(ClusterEngine(Arc::new(inner)))
     }
 
@@ -149,7 +150,7 @@ impl Verbs for ClusterEngine {
     }
 }
 
-impl Inner {
+impl ClusterEngineParts {
     /// Sends a script that needs all keys of one name.
     async fn send(
         &self,
@@ -232,7 +233,7 @@ impl Inner {
     }
 }
 
-impl Inner {
+impl ClusterEngineParts {
     /// Sends a call to the audit trail, which has one key and so one slot.
     async fn ask_trail(&self, call: impl Fn() -> Call + Send + Sync) -> Result<Value, LockError> {
         let slot = key_slot(&self.context.layout.audit());
@@ -243,7 +244,7 @@ impl Inner {
     }
 }
 
-impl NameSource for Inner {
+impl NameSource for ClusterEngineParts {
     /// Scans the keys of all masters.
     async fn names_after(
         &self,

@@ -67,7 +67,7 @@ pub(super) struct Connection {
     health: AtomicHealth,
     /// Accepts no new requests: it ends when it is empty.
     retired: AtomicBool,
-    state: Mutex<State>,
+    state: Mutex<ConnectionState>,
     /// `None` once it has ended.
     wire: Mutex<Option<Wire>>,
     /// Wakes the requests that wait for room, in the order in which they came.
@@ -75,7 +75,7 @@ pub(super) struct Connection {
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionState {
     pending: Pending,
     /// Encoded requests that were not handed to the stream yet, and their number.
     out: Vec<u8>,
@@ -146,7 +146,10 @@ impl Connection {
             callbacks,
             health: AtomicHealth::default(),
             retired: AtomicBool::new(false),
-            state: Mutex::new(State { capacity: MAX_PENDING, ..State::default() }),
+            state: Mutex::new(ConnectionState {
+                capacity: MAX_PENDING,
+                ..ConnectionState::default()
+            }),
             wire: Mutex::new(wire),
             room: Notify::new(),
         }
@@ -291,7 +294,7 @@ impl Connection {
     }
 
     /// Checks whether one more request is accepted; called under the lock.
-    fn admit(&self, state: &State) -> Result<(), Rejected> {
+    fn admit(&self, state: &ConnectionState) -> Result<(), Rejected> {
         if let Some(reason) = &state.close_reason {
             return Err(Rejected::Closed(reason.clone().with_certainty(Certainty::NotApplied)));
         }

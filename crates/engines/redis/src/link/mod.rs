@@ -103,7 +103,7 @@ struct ServerDiscovery {
 }
 
 /// What the tasks of a link share with it.
-struct Shared {
+struct LinkParts {
     options: RedisOptions,
     clock: Arc<dyn Clock>,
     runtime: RuntimeHandle,
@@ -124,7 +124,7 @@ struct Shared {
     process: AtomicU32,
 }
 
-impl Shared {
+impl LinkParts {
     /// Closes the connections to all servers but the master, if that is known.
     fn close_others(&self, master: Option<&(String, u16)>) {
         if master.is_some() {
@@ -156,7 +156,7 @@ impl Shared {
 pub(crate) struct Link(Arc<LinkGuard>);
 
 /// Ends the tasks and connections of a link when it is dropped.
-struct LinkGuard(Arc<Shared>);
+struct LinkGuard(Arc<LinkParts>);
 
 impl Drop for LinkGuard {
     fn drop(&mut self) {
@@ -166,7 +166,7 @@ impl Drop for LinkGuard {
 
 impl std::fmt::Debug for Link {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Link").field("options", &self.shared().options).finish_non_exhaustive()
+        f.debug_struct("Link").field("options", &self.parts().options).finish_non_exhaustive()
     }
 }
 
@@ -209,7 +209,7 @@ impl Link {
     /// As [`Link::of_source`].
     pub(crate) fn single(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link, LockError> {
         let link = Link::of_source(options, clock, None)?;
-        link.shared().is_single.store(true, Ordering::Relaxed);
+        link.parts().is_single.store(true, Ordering::Relaxed);
         Ok(link)
     }
 
@@ -227,11 +227,11 @@ impl Link {
 
     /// Makes another link for the same server, with a connection of its own.
     pub(crate) fn new_link_to_same_server(&self) -> Result<Link, LockError> {
-        let Shared { options, clock, discovery, is_single, .. } = &**self.shared();
+        let LinkParts { options, clock, discovery, is_single, .. } = &**self.parts();
         let master_source = discovery.master_source.clone();
         let discovery = ServerDiscovery { master_source, ..ServerDiscovery::default() };
         let link = Link::start(options, clock.clone(), discovery)?;
-        link.shared().is_single.store(is_single.load(Ordering::Relaxed), Ordering::Relaxed);
+        link.parts().is_single.store(is_single.load(Ordering::Relaxed), Ordering::Relaxed);
         Ok(link)
     }
 
@@ -249,7 +249,7 @@ impl Link {
             let message = format!("no thread for the connection: {error}");
             LockError::new(ENGINE, ErrorKind::Refused { message }, Certainty::NotApplied)
         })?;
-        let shared = Arc::new(Shared {
+        let parts = Arc::new(LinkParts {
             options: options.clone(),
             clock,
             runtime,
@@ -263,13 +263,13 @@ impl Link {
             unknown_scripts: AtomicU64::new(0),
             process: AtomicU32::new(std::process::id()),
         });
-        supervisor::start(&shared);
-        Ok(Link(Arc::new(LinkGuard(shared))))
+        supervisor::start(&parts);
+        Ok(Link(Arc::new(LinkGuard(parts))))
     }
 
     /// Waits until there is a connection, and returns what is known of the server.
     pub(crate) async fn ready(&self) -> Result<Arc<ServerFacts>, LockError> {
-        let asked = self.shared().options.connect_timeout();
+        let asked = self.parts().options.connect_timeout();
         self.ready_within(asked.saturating_add(CONNECT_SLACK)).await
     }
 
@@ -287,91 +287,91 @@ impl Link {
     /// Returns what is known of the server whose connection is healthy; `None` while there is no
     /// such connection.
     pub(crate) fn healthy_facts(&self) -> Option<Arc<ServerFacts>> {
-        self.shared().router.healthy()
+        self.parts().router.healthy()
     }
 
     /// Returns what the last connection has shown of the server; `None` until the first one.
     pub(crate) fn last_facts(&self) -> Option<Arc<ServerFacts>> {
-        self.shared().router.facts()
+        self.parts().router.facts()
     }
 
     /// Returns how long the last round trip took that was measured; `None` until there was one.
     pub(crate) fn round_trip(&self) -> Option<Duration> {
-        self.shared().router.round_trip()
+        self.parts().router.round_trip()
     }
 
     /// Returns how often the server did not know a script so far.
     pub(crate) fn unknown_scripts(&self) -> u64 {
-        self.shared().unknown_scripts.load(Ordering::Relaxed)
+        self.parts().unknown_scripts.load(Ordering::Relaxed)
     }
 
     /// Returns what finds the master, where sentinels name it.
     pub(crate) fn master_source(&self) -> Option<&Arc<dyn MasterSource>> {
-        self.shared().discovery.master_source.as_ref()
+        self.parts().discovery.master_source.as_ref()
     }
 
     /// Returns why the last attempt to connect failed.
     pub(crate) fn last_error(&self) -> Option<LockError> {
-        self.shared().router.last_error()
+        self.parts().router.last_error()
     }
 
     /// Returns whether a request of this affinity is unanswered on any connection.
     pub(crate) fn has_unanswered(&self, affinity: &Affinity) -> bool {
-        self.shared().router.has_unanswered(affinity)
+        self.parts().router.has_unanswered(affinity)
     }
 
     /// Returns whether the healthy connection has an unanswered request of this affinity.
     pub(crate) fn is_unanswered_on_good(&self, affinity: &Affinity) -> bool {
-        self.shared().router.is_unanswered_on_good(affinity)
+        self.parts().router.is_unanswered_on_good(affinity)
     }
 
     /// Reports how much of the server's quarantine has passed, for the next client, in case this
     /// process ends.
     pub(crate) async fn report_quarantine(&self) {
-        let (shared, Some(facts)) = (self.shared(), self.healthy_facts()) else { return };
-        if let Some(args) = master_term::report(&shared.options, &facts, shared.clock.now()) {
+        let (parts, Some(facts)) = (self.parts(), self.healthy_facts()) else { return };
+        if let Some(args) = master_term::report(&parts.options, &facts, parts.clock.now()) {
             drop(self.send_to(facts.run_id.as_deref(), &args, FINAL_REPORT_TIMEOUT).await);
         }
     }
 
     /// Ends the current connections; new ones are made.
     pub(crate) fn reconnect(&self) {
-        self.shared().router.close_all_except(None);
+        self.parts().router.close_all_except(None);
     }
 
     /// Subscribes to a channel until the subscription is dropped, across reconnects. The handler
     /// receives the messages; the subscription yields all other events.
     pub(crate) fn subscribe_with(&self, channel: Vec<u8>, handler: MessageHandler) -> Subscription {
-        self.shared().subscriptions.subscribe(Form::Plain, channel, Some(handler))
+        self.parts().subscriptions.subscribe(Form::Plain, channel, Some(handler))
     }
 
     /// Subscribes to a channel as [`Link::subscribe_with`] does; messages are among the events.
     pub(crate) fn subscribe(&self, channel: Vec<u8>) -> Subscription {
-        self.shared().subscriptions.subscribe(Form::Plain, channel, None)
+        self.parts().subscriptions.subscribe(Form::Plain, channel, None)
     }
 
     /// Subscribes to a sharded channel, at a node of a cluster.
     pub(crate) fn subscribe_sharded(&self, channel: Vec<u8>) -> Subscription {
-        self.shared().subscriptions.subscribe(Form::Sharded, channel, None)
+        self.parts().subscriptions.subscribe(Form::Sharded, channel, None)
     }
 
     /// Runs a task where the connection's own tasks run.
     pub(crate) fn spawn(&self, task: Task<()>) {
-        self.shared().runtime.spawn(task);
+        self.parts().runtime.spawn(task);
     }
 
     /// Draws a number, evenly over all of `u32`.
     pub(crate) fn random(&self) -> u32 {
-        self.shared().random()
+        self.parts().random()
     }
 
     /// Makes this process look like a fork of the one that made the link.
     #[cfg(test)]
     fn pretend_fork(&self) {
-        self.shared().process.store(0, Ordering::Relaxed);
+        self.parts().process.store(0, Ordering::Relaxed);
     }
 
-    fn shared(&self) -> &Arc<Shared> {
+    fn parts(&self) -> &Arc<LinkParts> {
         &self.0.0
     }
 }

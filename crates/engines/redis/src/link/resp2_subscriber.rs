@@ -7,7 +7,7 @@ use std::task::Poll;
 
 use holdline_core::{Certainty, ErrorKind, LockError};
 
-use super::Shared;
+use super::LinkParts;
 use super::connect::{target, within};
 use super::dial::{Stage, dial};
 use super::handshake::auth;
@@ -19,33 +19,33 @@ use crate::error::{ServerError, refusal, unavailable};
 
 /// Connects, subscribes and delivers messages until the connection ends. Each connection has its
 /// own number.
-pub(super) async fn run(shared: &Arc<Shared>) -> LockError {
+pub(super) async fn run(parts: &Arc<LinkParts>) -> LockError {
     let stage = Stage::default();
-    let mut wire = match within(shared, &stage, open(shared, &stage)).await {
+    let mut wire = match within(parts, &stage, open(parts, &stage)).await {
         Ok(wire) => wire,
         Err(error) => return error,
     };
-    let id = shared.next_id();
+    let id = parts.next_id();
     let error = loop {
-        if let Err(error) = apply_changes(shared, &stage, &mut wire, id).await {
+        if let Err(error) = apply_changes(parts, &stage, &mut wire, id).await {
             break error;
         }
-        if let Err(error) = apply_shard_changes(shared, &stage, &mut wire, id).await {
+        if let Err(error) = apply_shard_changes(parts, &stage, &mut wire, id).await {
             break error;
         }
-        match next_frame(&mut wire, &shared.subscriptions).await {
-            Ok(Some(frame)) => drop(handle_frame(&shared.subscriptions, &frame)),
+        match next_frame(&mut wire, &parts.subscriptions).await {
+            Ok(Some(frame)) => drop(handle_frame(&parts.subscriptions, &frame)),
             // The subscriptions have changed.
             Ok(None) => {}
             Err(error) => break lock_error(&error),
         }
     };
-    shared.subscriptions.lost(id);
+    parts.subscriptions.lost(id);
     error
 }
 
-async fn open(shared: &Shared, stage: &Stage) -> Result<Wire, LockError> {
-    let options = target(shared).await?;
+async fn open(parts: &LinkParts, stage: &Stage) -> Result<Wire, LockError> {
+    let options = target(parts).await?;
     let dialled = dial(&options, stage).await?;
     let mut wire = Wire::new(dialled.stream);
     let password = options.password().read().await;
@@ -77,33 +77,33 @@ fn handle_frame<'a>(
     subscriptions: &Subscriptions,
     frame: &'a Frame,
 ) -> Result<Option<&'a str>, &'a ServerError> {
-    let parts = match frame {
+    let frame_parts = match frame {
         Frame::Reply(Ok(value)) => value.as_array().unwrap_or_default(),
         Frame::Reply(Err(args)) => return Err(args),
-        Frame::Push(parts) => parts,
+        Frame::Push(frame_parts) => frame_parts,
     };
-    subscriptions.handle_push(parts);
-    Ok(parts.first().and_then(Value::as_text))
+    subscriptions.handle_push(frame_parts);
+    Ok(frame_parts.first().and_then(Value::as_text))
 }
 
 async fn apply_changes(
-    shared: &Arc<Shared>,
+    parts: &Arc<LinkParts>,
     stage: &Stage,
     wire: &mut Wire,
     id: u64,
 ) -> Result<(), LockError> {
-    let subscriptions = &shared.subscriptions;
+    let subscriptions = &parts.subscriptions;
     let changes = subscriptions.changes(Form::Plain, id);
     if !changes.unsubscribe.is_empty() {
         // A refusal does not matter: the messages have no subscriber.
         let said = request(wire, subscriptions, "unsubscribe", &changes.unsubscribe);
-        drop(within(shared, stage, said).await?);
+        drop(within(parts, stage, said).await?);
     }
     if changes.subscribe.is_empty() {
         return Ok(());
     }
     let said = request(wire, subscriptions, "subscribe", &changes.subscribe);
-    match within(shared, stage, said).await? {
+    match within(parts, stage, said).await? {
         Ok(()) => subscriptions.confirmed(Form::Plain, &changes.subscribe, id),
         Err(args) => {
             let error = refusal(args);
@@ -120,21 +120,21 @@ async fn apply_changes(
 /// The same for sharded channels. One that is refused, as the node does not serve its slot, is
 /// lost: its subscriber finds the right node.
 async fn apply_shard_changes(
-    shared: &Arc<Shared>,
+    parts: &Arc<LinkParts>,
     stage: &Stage,
     wire: &mut Wire,
     id: u64,
 ) -> Result<(), LockError> {
-    let subscriptions = &shared.subscriptions;
+    let subscriptions = &parts.subscriptions;
     let changes = subscriptions.changes(Form::Sharded, id);
     for channel in &changes.unsubscribe {
         let said = request(wire, subscriptions, "sunsubscribe", std::slice::from_ref(channel));
-        drop(within(shared, stage, said).await?);
+        drop(within(parts, stage, said).await?);
     }
     for channel in &changes.subscribe {
         let names = std::slice::from_ref(channel);
         let said = request(wire, subscriptions, "ssubscribe", names);
-        match within(shared, stage, said).await? {
+        match within(parts, stage, said).await? {
             Ok(()) => subscriptions.confirmed(Form::Sharded, names, id),
             Err(_) => subscriptions.refused(Form::Sharded, names, id),
         }

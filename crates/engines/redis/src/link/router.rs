@@ -36,7 +36,7 @@ pub(super) enum Route {
 }
 
 #[derive(Default)]
-struct State {
+struct RoutedConnections {
     current: Option<Arc<Connection>>,
     old: Vec<Arc<Connection>>,
     facts: Option<Arc<ServerFacts>>,
@@ -56,7 +56,7 @@ pub(super) enum RouterState {
 }
 
 pub(super) struct ConnectionRouter {
-    state: Mutex<State>,
+    state: Mutex<RoutedConnections>,
     /// Grows with each change.
     version: AtomicU64,
     /// Wakes the requests that wait for a change, in the order in which they came. The order of

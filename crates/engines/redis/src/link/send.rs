@@ -101,7 +101,7 @@ impl Link {
         sent_on: &SentOn,
         make: impl Fn() -> Call,
     ) -> Option<Result<Value, LockError>> {
-        let connection = self.shared().router.good(sent_on.0.load(Ordering::Acquire))?;
+        let connection = self.parts().router.good(sent_on.0.load(Ordering::Acquire))?;
         if self.is_fork() {
             return None;
         }
@@ -121,7 +121,7 @@ impl Link {
         if self.is_fork() {
             return;
         }
-        let Some(connection) = self.shared().router.newest_suspect() else { return };
+        let Some(connection) = self.parts().router.newest_suspect() else { return };
         let call = make();
         let affinity = call.routing.affinity().copied();
         let limit = self.limit(call.deadline);
@@ -177,7 +177,7 @@ impl Link {
 
     /// Returns whether a call failed because no server answers.
     pub(crate) fn is_without_answers(&self, error: &LockError) -> bool {
-        self.shared().router.is_without_answers(error.certainty())
+        self.parts().router.is_without_answers(error.certainty())
     }
 
     /// Runs a script in the first form, and by its text where the server does not know it.
@@ -194,7 +194,7 @@ impl Link {
         match self.run_once(call, make, forms, target).await? {
             Err(error) if error.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
-                self.shared().unknown_scripts.fetch_add(1, Ordering::Relaxed);
+                self.parts().unknown_scripts.fetch_add(1, Ordering::Relaxed);
                 self.run_once(make(), make, forms.in_full(), target).await
             }
             other => Ok(other),
@@ -219,7 +219,7 @@ impl Link {
         let unknown = matches!(&outcome, Ok(Err(error)) if error.code == NO_SCRIPT);
         if let (RoutingPolicy::Undo(affinity), false) = (routing, unknown) {
             // Nobody waits for these replies, so nobody could react to `NOSCRIPT`: send the text.
-            for other in self.shared().router.others_with_unanswered(&affinity, &connection) {
+            for other in self.parts().router.others_with_unanswered(&affinity, &connection) {
                 drop(PendingReply::enqueue(
                     other,
                     (forms.by_text)(&make()),
@@ -286,17 +286,17 @@ impl Link {
 
     /// Returns whether the one server of the engine was a master when it was connected.
     fn was_master(&self) -> bool {
-        let shared = self.shared();
-        shared.is_single.load(Ordering::Relaxed) && shared.was_master.load(Ordering::Relaxed)
+        let parts = self.parts();
+        parts.is_single.load(Ordering::Relaxed) && parts.was_master.load(Ordering::Relaxed)
     }
 
     /// Returns whether this process is a fork of the one that made the link.
     fn is_fork(&self) -> bool {
-        std::process::id() != self.shared().process.load(Ordering::Relaxed)
+        std::process::id() != self.parts().process.load(Ordering::Relaxed)
     }
 
     pub(super) fn limit(&self, asked: Duration) -> Limit {
-        Limit { end: self.shared().clock.now().after(asked), asked }
+        Limit { end: self.parts().clock.now().after(asked), asked }
     }
 
     /// Puts a request on a connection; waits for one.
@@ -313,7 +313,7 @@ impl Link {
         }
         // The common case: a healthy connection exists, and nothing is allocated to wait for one.
         let waits = routing.waits_for_healthy();
-        if let Ok(Route::Use(connection)) = self.shared().router.route(routing, None, waits)
+        if let Ok(Route::Use(connection)) = self.parts().router.route(routing, None, waits)
             && connection.facts().is_of(run_id)
             && let Ok(pending) = PendingReply::enqueue(
                 connection.clone(),
@@ -370,12 +370,12 @@ impl Link {
         limit: Limit,
         waiter: &mut Waiter<'a>,
     ) -> Result<(), LockError> {
-        let changes = waiter.changes.get_or_insert_with(|| self.shared().router.watch());
+        let changes = waiter.changes.get_or_insert_with(|| self.parts().router.watch());
         tokio::select! {
             biased;
             () = connection.room() => Ok(()),
             () = changes.changed() => Ok(()),
-            () = self.shared().clock.sleep_until(limit.end) => Err(Rejected::Full.into()),
+            () = self.parts().clock.sleep_until(limit.end) => Err(Rejected::Full.into()),
         }
     }
 
@@ -386,7 +386,7 @@ impl Link {
         limit: Limit,
         waiter: &mut Waiter<'a>,
     ) -> Result<Arc<Connection>, LockError> {
-        let router = &*self.shared().router;
+        let router = &*self.parts().router;
         let mut waits = routing.waits_for_healthy();
         loop {
             match router.route(routing, waiter.attempts, waits) {
@@ -402,8 +402,8 @@ impl Link {
             tokio::select! {
                 biased;
                 () = changes.changed() => {}
-                () = self.shared().clock.sleep_until(limit.half()), if waits => waits = false,
-                () = self.shared().clock.sleep_until(limit.end) => {
+                () = self.parts().clock.sleep_until(limit.half()), if waits => waits = false,
+                () = self.parts().clock.sleep_until(limit.end) => {
                     let error = router.last_error().unwrap_or_else(|| no_connection(limit.asked));
                     return Err(self.between_masters(error));
                 }

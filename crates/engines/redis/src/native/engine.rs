@@ -42,9 +42,9 @@ use crate::sentinel::{self, ReplicaAcks};
 
 /// The engine of one Redis server. Clones share its connection.
 #[derive(Clone)]
-pub struct RedisEngine(Arc<Inner>);
+pub struct RedisEngine(Arc<RedisEngineParts>);
 
-struct Inner {
+struct RedisEngineParts {
     capabilities: Capabilities,
     link: Link,
     context: RequestContext,
@@ -87,8 +87,16 @@ impl RedisEngine {
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
-        let inner =
-            Inner { capabilities, link, context, watches, inbox, listings, clock, replica_acks };
+        let inner = RedisEngineParts {
+            capabilities,
+            link,
+            context,
+            watches,
+            inbox,
+            listings,
+            clock,
+            replica_acks,
+        };
         Ok(RedisEngine(Arc::new(inner)))
     }
 
@@ -192,7 +200,7 @@ impl Verbs for RedisEngine {
     }
 }
 
-impl Inner {
+impl RedisEngineParts {
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
         sentinel::granting_run(&self.link, &*self.clock, self.context.deadline).await
     }
@@ -272,7 +280,7 @@ impl Inner {
     }
 }
 
-impl NameSource for Inner {
+impl NameSource for RedisEngineParts {
     async fn names_after(
         &self,
         prefix: &str,

@@ -38,9 +38,9 @@ use crate::sentinel;
 /// Holders exclude each other whichever library they use. There is no queue, as other libraries do
 /// not announce a release: waiters poll. Only a forced revoke works, and only for a grant of ours.
 #[derive(Clone)]
-pub struct PlainEngine(Arc<Inner>);
+pub struct PlainEngine(Arc<PlainEngineParts>);
 
-struct Inner {
+struct PlainEngineParts {
     capabilities: Capabilities,
     link: Link,
     clock: Arc<dyn Clock>,
@@ -66,7 +66,14 @@ impl PlainEngine {
         let reader = ValueReader { fencing: context.fencing };
         let capabilities = capabilities(options);
         let given_up = GivenUp::default();
-        Ok(PlainEngine(Arc::new(Inner { capabilities, link, clock, context, reader, given_up })))
+        Ok(PlainEngine(Arc::new(PlainEngineParts {
+            capabilities,
+            link,
+            clock,
+            context,
+            reader,
+            given_up,
+        })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -156,7 +163,7 @@ impl Verbs for PlainEngine {
     }
 }
 
-impl Inner {
+impl PlainEngineParts {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let reply = self.link.call(|| self.context.acquire(request)).await?;
         self.reader.acquired(&reply, request)

@@ -12,10 +12,10 @@ use parking_lot::Mutex;
 const ROOM: usize = 65_536;
 
 #[derive(Debug, Default)]
-pub(crate) struct GivenUp(Mutex<Inner>);
+pub(crate) struct GivenUp(Mutex<GivenUpIds>);
 
 #[derive(Debug, Default)]
-struct Inner {
+struct GivenUpIds {
     until: HashMap<LeaseId, Moment>,
     order: VecDeque<LeaseId>,
 }

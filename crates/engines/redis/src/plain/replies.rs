@@ -13,7 +13,7 @@ use crate::plain_record::Record;
 
 /// The holder of a lock, as the server reports it.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub(crate) struct PlainHolder {
     pub(super) record: Record,
     pub(super) now_us: u64,
     /// `None` if it has no expiry.
@@ -30,7 +30,7 @@ pub(crate) struct ValueReader {
 
 impl ValueReader {
     /// Reads a holder from the server's time, the time left, and the value.
-    fn held(self, parts: &[Value]) -> Result<Held, LockError> {
+    fn held(self, parts: &[Value]) -> Result<PlainHolder, LockError> {
         let [now_us, left, value] = parts else {
             return Err(protocol("a holder does not have three parts"));
         };
@@ -44,7 +44,7 @@ impl ValueReader {
         };
         let value = value.as_bytes().ok_or_else(|| protocol("a holder has no value"))?;
         let record = Record::read(value, self.fencing);
-        Ok(Held { record, now_us: number(now_us)?, left, bare: value.to_vec() })
+        Ok(PlainHolder { record, now_us: number(now_us)?, left, bare: value.to_vec() })
     }
 
     /// Reads the reply to an acquire.
@@ -63,7 +63,7 @@ impl ValueReader {
     }
 
     /// Reads the holder; `None` if the lock is free.
-    pub(crate) fn parse_state(self, value: &Value) -> Result<Option<Held>, LockError> {
+    pub(crate) fn parse_state(self, value: &Value) -> Result<Option<PlainHolder>, LockError> {
         match value.as_array() {
             Some([word, parts @ ..]) if word.as_text() == Some("held") => {
                 self.held(parts).map(Some)
@@ -86,7 +86,7 @@ impl ValueReader {
     }
 }
 
-impl Held {
+impl PlainHolder {
     /// Returns whether the value is this lease and nothing else.
     pub(crate) fn is(&self, lease: &str) -> bool {
         self.bare == lease.as_bytes()

@@ -25,9 +25,9 @@ use crate::plain::NoHints;
 
 /// Redlock with fencing tokens over independent Redis servers. Clones share its connections.
 #[derive(Clone)]
-pub struct QuorumEngine(Arc<Inner>);
+pub struct QuorumEngine(Arc<QuorumEngineParts>);
 
-struct Inner {
+struct QuorumEngineParts {
     capabilities: Capabilities,
     set: Arc<NodeSet>,
     /// On each node, the subscription that notifies holders of revocations.
@@ -48,7 +48,7 @@ impl QuorumEngine {
         options: &QuorumOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<QuorumEngine, LockError> {
-        let mut inner = Inner::new(options, &clock)?;
+        let mut inner = QuorumEngineParts::new(options, &clock)?;
         let servers = options.nodes().len();
         if servers.is_multiple_of(2) {
             tracing::warn!(
@@ -229,8 +229,11 @@ impl Verbs for QuorumEngine {
     }
 }
 
-impl Inner {
-    fn new(options: &QuorumOptions, clock: &Arc<dyn Clock>) -> Result<Inner, LockError> {
+impl QuorumEngineParts {
+    fn new(
+        options: &QuorumOptions,
+        clock: &Arc<dyn Clock>,
+    ) -> Result<QuorumEngineParts, LockError> {
         options.validate()?;
         let set = NodeSet::new(options, context(options), clock.clone())?;
         let channel = set.context.layout.inbox(&set.context.inbox);
@@ -245,7 +248,7 @@ impl Inner {
             )
         };
         let inboxes = set.members.iter().map(inbox).collect();
-        Ok(Inner { capabilities: capabilities(options), set, inboxes })
+        Ok(QuorumEngineParts { capabilities: capabilities(options), set, inboxes })
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {

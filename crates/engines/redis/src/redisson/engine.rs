@@ -24,7 +24,7 @@ use holdline_core::{
 use super::calls::Calls;
 use super::counting;
 use super::names::Names;
-use super::replies::{self, Held, State};
+use super::replies::{self, NameState, RedissonHolder};
 use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route};
 use super::wakes::{ChannelName, Wakes};
@@ -38,9 +38,9 @@ use crate::options::{Dialect, RedisOptions};
 /// Holders exclude each other whichever library they use. Only a mutex that is to be fair has a
 /// queue; other waiters are notified by Redisson's messages, and poll.
 #[derive(Clone)]
-pub struct RedissonEngine(Arc<Inner>);
+pub struct RedissonEngine(Arc<RedissonEngineParts>);
 
-struct Inner {
+struct RedissonEngineParts {
     capabilities: Capabilities,
     calls: Arc<Calls>,
     wakes: Wakes,
@@ -64,7 +64,7 @@ impl RedissonEngine {
         };
         let capabilities = capabilities(options);
         let calls = Arc::new(Calls { route, context, clock });
-        Ok(RedissonEngine(Arc::new(Inner { capabilities, calls, wakes })))
+        Ok(RedissonEngine(Arc::new(RedissonEngineParts { capabilities, calls, wakes })))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -199,7 +199,7 @@ impl Verbs for RedissonEngine {
     }
 }
 
-impl Inner {
+impl RedissonEngineParts {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         self.calls.context.check(request)?;
         let verbs = self.calls.route.publish_verbs().await;
@@ -239,19 +239,19 @@ impl Inner {
         Ok(ChannelName { text, slot: self.calls.slot(&request.name)? })
     }
 
-    async fn state(&self, name: &LockName) -> Result<Option<State>, LockError> {
+    async fn state(&self, name: &LockName) -> Result<Option<NameState>, LockError> {
         let sent =
             self.calls.send(name, Purpose::Other, || self.calls.context.inspect(name)).await?;
         replies::state(&sent.value, self.calls.context.fencing)
     }
 
     async fn operate(
-        self: &Arc<Inner>,
+        self: &Arc<RedissonEngineParts>,
         operation: &Operation,
     ) -> Result<OperationReply, LockError> {
         match operation {
             Operation::Revoke { name, token, reason, .. } => {
-                let is_it = |held: &Held| held.view.summary.token == Some(*token);
+                let is_it = |held: &RedissonHolder| held.view.summary.token == Some(*token);
                 self.revoke(name, is_it, Some(*token), reason).await
             }
             Operation::RevokeHolder { name, holder, reason } => {
@@ -270,7 +270,7 @@ impl Inner {
     async fn revoke(
         &self,
         name: &LockName,
-        is_it: impl Fn(&Held) -> bool,
+        is_it: impl Fn(&RedissonHolder) -> bool,
         token: Option<FencingToken>,
         reason: &str,
     ) -> Result<OperationReply, LockError> {

@@ -20,7 +20,7 @@ const FOREIGN: &str = "a Redisson client";
 
 /// A holder, as a script reports it.
 #[derive(Debug)]
-pub(super) struct Held {
+pub(super) struct RedissonHolder {
     pub(super) view: HolderView,
     /// The owner of a lock, or empty for a permit.
     pub(super) owner: String,
@@ -120,7 +120,7 @@ fn held(
     parts: &[Value],
     left: Option<Duration>,
     fencing: bool,
-) -> Result<Held, LockError> {
+) -> Result<RedissonHolder, LockError> {
     let [field, count, record, ..] = parts else {
         return Err(protocol("a holder does not have three parts"));
     };
@@ -170,10 +170,10 @@ fn held(
         Form::Permits { .. } => String::new(),
         Form::Lock | Form::ReadWrite => String::from_utf8_lossy(field).into_owned(),
     };
-    Ok(Held { view, owner, lease_id: ours.then_some(id) })
+    Ok(RedissonHolder { view, owner, lease_id: ours.then_some(id) })
 }
 
-impl Held {
+impl RedissonHolder {
     /// Returns whether an operator means this holder: by the id that is shown of it, or as Redisson
     /// writes it, `uuid:thread`.
     pub(super) fn has_id(&self, id: &str) -> bool {
@@ -199,8 +199,8 @@ fn beginning(field: &str) -> LeaseId {
 }
 
 /// The state of a name: its holders and, for a semaphore, the total.
-pub(super) struct State {
-    pub(super) holders: Vec<Held>,
+pub(super) struct NameState {
+    pub(super) holders: Vec<RedissonHolder>,
     holder_count: usize,
     permits_of: Option<u32>,
     queue: Vec<WaiterView>,
@@ -208,7 +208,7 @@ pub(super) struct State {
 }
 
 /// Reads the reply to an inspection; `None` if the name is free.
-pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<State>, LockError> {
+pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<NameState>, LockError> {
     let reply = ScriptReply::of(value)?;
     match reply.status {
         "free" => return Ok(None),
@@ -246,7 +246,7 @@ pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<State>, LockE
     let queue =
         owners.iter().map(|owner| Ok(waiter(owner.as_text().ok_or_else(|| reply.unexpected(7))?)));
     let queue = queue.collect::<Result<_, LockError>>()?;
-    Ok(Some(State { holders, holder_count, permits_of, queue, queue_length }))
+    Ok(Some(NameState { holders, holder_count, permits_of, queue, queue_length }))
 }
 
 /// Shows a waiter for a fair lock, of whom only the owner is stored.
@@ -267,7 +267,7 @@ fn waiter(owner: &str) -> WaiterView {
 }
 
 /// Makes a snapshot of a state.
-pub(super) fn snapshot(state: Option<State>, name: &LockName) -> Snapshot {
+pub(super) fn snapshot(state: Option<NameState>, name: &LockName) -> Snapshot {
     let mut snapshot = Snapshot::free(name.clone());
     if let Some(state) = state {
         snapshot.holders = state.holders.into_iter().map(|held| held.view).collect();

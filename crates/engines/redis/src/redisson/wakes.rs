@@ -41,11 +41,11 @@ pub(super) struct ChannelName {
 
 /// The channels on which this process waits. Dropping it ends the subscriptions.
 pub(super) struct Wakes {
-    shared: Arc<Shared>,
+    parts: Arc<WakesParts>,
     _end: DropGuard,
 }
 
-struct Shared {
+struct WakesParts {
     route: Arc<Route>,
     clock: Arc<dyn Clock>,
     watches: Arc<Watches>,
@@ -84,7 +84,7 @@ struct ChannelState {
 impl Wakes {
     pub(super) fn new(route: Arc<Route>, clock: Arc<dyn Clock>) -> Wakes {
         let end = CancellationToken::new();
-        let shared = Arc::new(Shared {
+        let parts = Arc::new(WakesParts {
             route,
             clock,
             watches: Arc::default(),
@@ -92,12 +92,12 @@ impl Wakes {
             channels: Mutex::default(),
             end: end.clone(),
         });
-        Wakes { shared, _end: end.drop_guard() }
+        Wakes { parts, _end: end.drop_guard() }
     }
 
     /// Returns how many messages have come on a channel; `None` while it is not subscribed.
     pub(super) fn seen(&self, channel: &ChannelName) -> Option<u64> {
-        let channels = self.shared.channels.lock();
+        let channels = self.parts.channels.lock();
         let state = channels.get(channel)?.state.lock();
         state.confirmed.then_some(state.messages)
     }
@@ -110,7 +110,7 @@ impl Wakes {
         hint: Hint,
         seen: Option<u64>,
     ) {
-        let mut replies = self.shared.replies.lock();
+        let mut replies = self.parts.replies.lock();
         if replies.by_id.insert(lease_id, Reply { channel, hint, seen }).is_none() {
             replies.order.push_back(lease_id);
         }
@@ -123,17 +123,17 @@ impl Wakes {
 
     /// Watches a lease id about which a reply has come.
     pub(super) fn watch(&self, lease_id: LeaseId) -> Hints {
-        let shared = &self.shared;
-        let replies = shared.replies.lock();
+        let parts = &self.parts;
+        let replies = parts.replies.lock();
         let Some(reply) = replies.by_id.get(&lease_id) else { return Box::pin(NoHints) };
-        let stream = Watches::open(&shared.watches, lease_id);
+        let stream = Watches::open(&parts.watches, lease_id);
         let (channel, missed) = {
-            let mut channels = shared.channels.lock();
+            let mut channels = parts.channels.lock();
             let known = channels.get(&reply.channel).cloned();
             let channel = known.unwrap_or_else(|| {
                 let new = Arc::new(Channel::default());
                 channels.insert(reply.channel.clone(), new.clone());
-                shared.start(reply.channel.clone(), new.clone());
+                parts.start(reply.channel.clone(), new.clone());
                 new
             });
             let mut state = channel.state.lock();
@@ -143,7 +143,7 @@ impl Wakes {
             (channel, missed)
         };
         if missed {
-            shared.watches.notify(lease_id, reply.hint);
+            parts.watches.notify(lease_id, reply.hint);
         }
         Box::pin(ChannelWatch { stream, lease_id, channel })
     }
@@ -182,16 +182,16 @@ enum EventsEnd {
     Lost,
 }
 
-impl Shared {
+impl WakesParts {
     /// Starts to receive the messages of a channel.
-    fn start(self: &Arc<Shared>, name: ChannelName, channel: Arc<Channel>) {
-        let shared = self.clone();
+    fn start(self: &Arc<WakesParts>, name: ChannelName, channel: Arc<Channel>) {
+        let parts = self.clone();
         let end = self.end.clone();
         self.route.spawn(Box::pin(async move {
             tokio::select! {
                 biased;
                 () = end.cancelled() => {}
-                () = shared.receive(&name, &channel) => {}
+                () = parts.receive(&name, &channel) => {}
             }
         }));
     }

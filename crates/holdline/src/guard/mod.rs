@@ -142,7 +142,9 @@ impl Guard {
 
     /// Returns for how long the lease is still valid; zero once it is lost. A lease above
     /// [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with that, and one that
-    /// was waited for with some two seconds. The keeper extends both after
+    /// was waited for with at most
+    /// [`MAX_HAND_OFF_LEASE`](holdline_core::contract::MAX_HAND_OFF_LEASE). The keeper extends both
+    /// after
     /// [`EXTEND_AFTER`](holdline_core::renewal::EXTEND_AFTER).
     pub fn remaining(&self) -> Duration {
         self.core.state.clock.now().until(self.valid_until())

@@ -12,7 +12,7 @@ import (
 )
 
 // Between two tries of a row that is taken. ShedLock itself does not wait.
-const rowPause = 50 * time.Millisecond
+const rowPause = 10 * time.Millisecond
 
 // The statements of ShedLock with the time of the database.
 const (

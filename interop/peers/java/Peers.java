@@ -8,10 +8,10 @@ import java.io.InputStreamReader;
 import java.time.Duration;
 import java.time.Instant;
 import java.util.ArrayList;
+import java.util.HashMap;
 import java.util.List;
 import java.util.Map;
 import java.util.Optional;
-import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
 import java.util.concurrent.Future;
@@ -32,7 +32,7 @@ import org.redisson.config.Config;
 
 public class Peers {
     /** Between two tries of a row that is taken. ShedLock itself does not wait. */
-    private static final long ROW_PAUSE_MS = 50;
+    private static final long ROW_PAUSE_MS = 10;
 
     private interface Release {
         void run() throws Exception;
@@ -118,14 +118,17 @@ public class Peers {
         };
     }
 
-    /** Curator's own example of a client; one mutex for all threads, as its documentation has it. */
+    /**
+     * Curator's own example of a client. Each thread has a mutex of its own: those that share one are
+     * all woken by each message to one of them.
+     */
     private static Contender curator(String server) {
         CuratorFramework client =
             CuratorFrameworkFactory.newClient(server, new ExponentialBackoffRetry(1000, 3));
         client.start();
-        Map<String, InterProcessMutex> locks = new ConcurrentHashMap<>();
+        ThreadLocal<Map<String, InterProcessMutex>> locks = ThreadLocal.withInitial(HashMap::new);
         return name -> {
-            InterProcessMutex lock = locks.computeIfAbsent(
+            InterProcessMutex lock = locks.get().computeIfAbsent(
                 name, path -> new InterProcessMutex(client, "/peers/" + path));
             lock.acquire();
             return lock::release;

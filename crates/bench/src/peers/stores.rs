@@ -52,7 +52,7 @@ const fn java(title: &'static str, word: &'static str) -> System {
 }
 
 const PLAIN: System = holdline("?dialect=plain&fencing=off");
-const REDSYNC: System = go("redsync", "redsync");
+const REDSYNC: System = go("redsync, each 10 ms", "redsync");
 
 pub(super) const ALL: &[Store] = &[
     Store {
@@ -70,7 +70,7 @@ pub(super) const ALL: &[Store] = &[
                 systems: &[
                     PLAIN,
                     REDSYNC,
-                    go("redislock", "redislock"),
+                    go("redislock, each 10 ms", "redislock"),
                     java("Redisson `RLock`", "redisson"),
                 ],
             },
@@ -111,8 +111,8 @@ pub(super) const ALL: &[Store] = &[
                 title: "leases",
                 systems: &[
                     holdline(""),
-                    go("pgx, a leased row", "pgx-row"),
-                    java("ShedLock JDBC", "shedlock"),
+                    go("pgx, a leased row, each 10 ms", "pgx-row"),
+                    java("ShedLock JDBC, each 10 ms", "shedlock"),
                 ],
             },
             // Nothing is flushed, and the lock lasts as long as the session.
@@ -130,7 +130,7 @@ pub(super) const ALL: &[Store] = &[
             Kind {
                 word: "rows",
                 title: "leases",
-                systems: &[holdline(""), go("go-sql-driver, a leased row", "mariadb-row")],
+                systems: &[holdline(""), go("go-sql-driver, a leased row, each 10 ms", "mariadb-row")],
             },
             Kind {
                 word: "session",

@@ -24,9 +24,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// The place where cases run.
 #[derive(Clone)]
-pub struct Bench(Arc<Inner>);
+pub struct Bench(Arc<BenchParts>);
 
-struct Inner {
+struct BenchParts {
     factory: Arc<dyn Factory>,
     time: Time,
     capabilities: Capabilities,
@@ -67,6 +67,19 @@ impl Client {
         };
         Client { engine: self.engine.clone(), id }
     }
+
+    /// Sends a batch of one renewal.
+    pub(crate) async fn renew(&self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
+        let mut replies = self.engine.renew(std::slice::from_ref(renewal)).await;
+        match replies.pop() {
+            Some(reply) if replies.is_empty() => reply,
+            _ => Err(LockError::invalid(
+                self.engine.capabilities().engine,
+                "batch",
+                "one renewal was sent and not exactly one reply came",
+            )),
+        }
+    }
 }
 
 impl Bench {
@@ -85,7 +98,7 @@ impl Bench {
             let other = client.engine.capabilities();
             ensure!(*other == capabilities, "clients of one store differ: {other:?}");
         }
-        Ok(Bench(Arc::new(Inner {
+        Ok(Bench(Arc::new(BenchParts {
             time: factory.time(),
             factory,
             capabilities,
@@ -335,20 +348,13 @@ impl Contender {
 
     pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
         let began = Instant::now();
-        let mut replies = self.client.engine.renew(&[self.line(purpose)]).await;
+        let reply = self.client.renew(&self.renewal(purpose)).await;
         stalls::note(began, Duration::ZERO);
-        match (replies.pop(), replies.is_empty()) {
-            (Some(reply), true) => reply,
-            _ => Err(LockError::invalid(
-                self.client.engine.capabilities().engine,
-                "batch",
-                "one item was sent and not exactly one reply came",
-            )),
-        }
+        reply
     }
 
-    /// Returns this contender's item of a renewal batch.
-    pub(crate) fn line(&self, purpose: Purpose) -> RenewRequest {
+    /// Returns this contender's renewal, for a batch.
+    pub(crate) fn renewal(&self, purpose: Purpose) -> RenewRequest {
         RenewRequest {
             name: self.request.name.clone(),
             lease_id: self.request.lease_id,

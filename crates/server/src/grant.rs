@@ -335,14 +335,14 @@ pub(crate) async fn extend_at_stop(app: &App, limit: Duration) {
 async fn extend(app: &App, read: &[Extension]) {
     let client = app.client.admin().client_id();
     for batch in read.chunks(BATCH) {
-        let line = |extension: &Extension| RenewRequest {
+        let renewal = |extension: &Extension| RenewRequest {
             name: extension.name.clone(),
             lease_id: extension.lease_id,
             client,
             purpose: Purpose::Keep(Hold::Detached(extension.lease)),
         };
-        let lines: Vec<RenewRequest> = batch.iter().map(line).collect();
-        let replies = app.engine().renew(&lines).await;
+        let renewals: Vec<RenewRequest> = batch.iter().map(renewal).collect();
+        let replies = app.engine().renew(&renewals).await;
         for (extension, reply) in batch.iter().zip(replies) {
             match reply {
                 // What was released meanwhile, or revoked, is over.

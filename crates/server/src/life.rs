@@ -65,7 +65,7 @@ pub(crate) type Listed = (LockName, LeaseId);
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct Life<P> {
     most: MostSessions,
-    sessions: BTreeMap<LeaseId, Session>,
+    sessions: BTreeMap<LeaseId, ClientSession>,
     /// How many of them each owner has.
     by_owner: BTreeMap<String, usize>,
     /// The session that lists a lease.
@@ -89,7 +89,7 @@ pub(crate) type AttemptId = u64;
 
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
-struct Session {
+struct ClientSession {
     owner: String,
     duration: Duration,
     last_heartbeat: Moment,
@@ -98,7 +98,7 @@ struct Session {
     attempts: BTreeMap<AttemptId, usize>,
 }
 
-impl Session {
+impl ClientSession {
     fn is_over(&self, now: Moment) -> bool {
         now.since(self.last_heartbeat) >= self.duration
     }
@@ -226,7 +226,7 @@ impl<P> Life<P> {
             self.unlist(name, *lease);
             self.by_lease.insert(*lease, id);
         }
-        let session = Session {
+        let session = ClientSession {
             owner: owner.to_owned(),
             duration,
             last_heartbeat: now,
@@ -238,7 +238,12 @@ impl<P> Life<P> {
     }
 
     /// Returns an open session of this owner.
-    fn session(&mut self, id: LeaseId, owner: &str, now: Moment) -> Result<&mut Session, Refusal> {
+    fn session(
+        &mut self,
+        id: LeaseId,
+        owner: &str,
+        now: Moment,
+    ) -> Result<&mut ClientSession, Refusal> {
         let session = self.sessions.get_mut(&id).filter(|session| session.owner == owner);
         session.filter(|session| !session.is_over(now)).ok_or(Refusal::NoSession)
     }
@@ -274,7 +279,7 @@ impl<P> Life<P> {
 
     /// Forgets the sessions that are over; returns how many.
     pub(crate) fn sweep(&mut self, now: Moment) -> usize {
-        let over = |(id, session): (&LeaseId, &Session)| session.is_over(now).then_some(*id);
+        let over = |(id, session): (&LeaseId, &ClientSession)| session.is_over(now).then_some(*id);
         let over: Vec<LeaseId> = self.sessions.iter().filter_map(over).collect();
         for id in &over {
             self.remove(*id, SessionEnd::Silent);
@@ -282,7 +287,7 @@ impl<P> Life<P> {
         over.len()
     }
 
-    fn remove(&mut self, id: LeaseId, end: SessionEnd) -> Option<Session> {
+    fn remove(&mut self, id: LeaseId, end: SessionEnd) -> Option<ClientSession> {
         let session = self.sessions.remove(&id)?;
         if let Some(count) = self.by_owner.get_mut(&session.owner) {
             *count -= 1;

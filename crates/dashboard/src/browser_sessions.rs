@@ -24,9 +24,9 @@ type Key = [u8; 32];
 
 /// The sessions of this server.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<Key, Session>>);
+pub(crate) struct BrowserSessions(Mutex<HashMap<Key, BrowserSession>>);
 
-struct Session {
+struct BrowserSession {
     token: TokenDigest,
     began: Instant,
 }
@@ -35,13 +35,13 @@ fn key(id: &str) -> Key {
     Sha256::digest(id.as_bytes()).into()
 }
 
-impl Sessions {
+impl BrowserSessions {
     /// Begins the session of an id that nobody can guess.
     pub(crate) fn begin(&self, id: &str, token: TokenDigest, now: Instant) {
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| now.duration_since(session.began) < LASTS);
         let of_token = sessions.values().filter(|session| session.token == token).count();
-        let is_full = |session: &Session| {
+        let is_full = |session: &BrowserSession| {
             if of_token >= MOST_OF_TOKEN { session.token == token } else { sessions.len() >= MOST }
         };
         let ends = sessions.iter().filter(|(_, session)| is_full(session));
@@ -49,7 +49,7 @@ impl Sessions {
         if let Some(oldest) = oldest {
             sessions.remove(&oldest);
         }
-        sessions.insert(key(id), Session { token, began: now });
+        sessions.insert(key(id), BrowserSession { token, began: now });
     }
 
     /// Returns the token of a session.
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn many_logins_of_one_token_end_no_session_of_another() {
-        let sessions = Sessions::default();
+        let sessions = BrowserSessions::default();
         let now = Instant::now();
         let [ours, theirs] = ["a", "b"].map(TokenDigest::of);
         let after = |ms| now + Duration::from_millis(ms);

@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verb::{AtStake, Verb};
 use crate::view::millis;
 
@@ -40,11 +40,11 @@ async fn run(_: &ExplainArgs, address: Address, console: &Console) -> Outcome {
         let store = StoreState::NotMade(&no_store);
         return print(&address, &no_store.capabilities, &store, console);
     }
-    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
-    let session = Session::open(address, options).await?;
-    let report = session.local_report()?;
+    let options = StoreOptions { read_only: true, ..StoreOptions::default() };
+    let open_store = OpenStore::open(address, options).await?;
+    let report = open_store.local_report()?;
     let store = report.map_or(StoreState::None, |report| StoreState::Made(Box::new(report)));
-    print(session.address(), session.capabilities(), &store, console)
+    print(open_store.address(), open_store.capabilities(), &store, console)
 }
 
 /// What is known about the store of an engine.

@@ -22,7 +22,7 @@ use crate::child::{self, Event, Job, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 
 /// What to do with the job when the lease is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -44,7 +44,7 @@ pub(super) struct Supervision<'a> {
     pub(super) grace: Duration,
     pub(super) on_lost: OnLost,
     pub(super) max_hold: Option<Instant>,
-    pub(super) session: &'a Session,
+    pub(super) store: &'a OpenStore,
     pub(super) console: &'a Console,
 }
 
@@ -127,7 +127,7 @@ impl Supervision<'_> {
 
     /// Reads the clock of the lease.
     fn now(&self) -> Moment {
-        self.session.client().clock().now()
+        self.store.client().clock().now()
     }
 
     async fn next(&self, job: &mut Job, signals: &mut Signals, progress: &Progress) -> Wakeup {
@@ -135,7 +135,7 @@ impl Supervision<'_> {
         let max_hold = self.max_hold.filter(|_| !stopping);
         let deadline = self.next_deadline(progress);
         let cancelled = self.guard.cancellation_token();
-        let clock = self.session.client().clock();
+        let clock = self.store.client().clock();
         tokio::select! {
             biased;
             event = job.next(signals) => Wakeup::Job(event),
@@ -262,7 +262,7 @@ impl Supervision<'_> {
     fn suspended(&self, job: &mut Job, signals: &mut Signals) {
         // First, because a store that hangs delays the moment at which this process is idle.
         job.freeze();
-        self.session.while_idle(|idle| job.suspend(signals, idle));
+        self.store.while_idle(|idle| job.suspend(signals, idle));
         if self.guard.is_valid() || self.on_lost == OnLost::Warn {
             job.resume();
         }

@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verbs::ls;
 use crate::view;
 
@@ -172,10 +172,10 @@ fn print(stores: &Stores, console: &Console) -> Result<(), Failure> {
 
 /// Makes one round; `None` if the engine cannot list.
 async fn look(task: &Task) -> Result<Option<Seen>, Failure> {
-    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
-    let session = Session::open(task.address.clone(), options).await?;
+    let options = StoreOptions { read_only: true, ..StoreOptions::default() };
+    let open_store = OpenStore::open(task.address.clone(), options).await?;
     let watch =
-        StoreWatch::new(session.client().clone(), task.pattern.clone(), task.options.clone());
+        StoreWatch::new(open_store.client().clone(), task.pattern.clone(), task.options.clone());
     let mut watch = match watch {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => return Ok(None),
         watch => watch?,

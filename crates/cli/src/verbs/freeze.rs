@@ -100,7 +100,7 @@ pub(crate) async fn end(
 ) -> Result<(), Failure> {
     match store.operate(&Operation::Unfreeze { name: name.clone() }, messages).await? {
         OperationReply::NothingThere => Err(not_frozen(name)),
-        _ => Ok(()),
+        OperationReply::Done | OperationReply::Notified { .. } => Ok(()),
     }
 }
 

@@ -12,9 +12,9 @@ use holdline::watch::{Change, Coverage, LockEvent, NamePattern, Round, StoreWatc
 use holdline_core::{ErrorKind, LockName, Snapshot};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Event, RoundSeen, StoreEvent};
+use super::app::{CompleteRound, Event, StoreEvent};
 use super::form::Action;
-use super::stores::{Flow, NoNames, Seen};
+use super::stores::{Flow, NoNames, RoundView};
 use crate::config::Address;
 use crate::console::Messages;
 use crate::failure::Failure;
@@ -285,7 +285,7 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> StoreEvent {
     if let Some(failing) = failing {
         return StoreEvent::Down(Failure::of(&failing.error, None).message);
     }
-    let seen = Seen { at, took, left_out_after: left_out(coverage), names: names() };
+    let view = RoundView { at, took, left_out_after: left_out(coverage), names: names() };
     let mut flow = Flow::default();
     for change in changes.iter().filter(|change| !change.found) {
         match change.event {
@@ -303,7 +303,7 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> StoreEvent {
         .filter(shown)
         .map(|change| (change.name.clone(), crate::verbs::watch::text(change)))
         .collect();
-    StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow }))
+    StoreEvent::Round(Box::new(CompleteRound { view, changes, flow }))
 }
 
 /// Returns the last name that a round covers, if there are more.

@@ -52,7 +52,7 @@ pub enum Mutant {
 }
 
 /// The state machine, and what its wake-ups have been so far.
-struct Run<'a> {
+struct MutantRun<'a> {
     state: &'a mut LockState,
     counter: &'a mut u64,
     profile: &'a Capabilities,
@@ -89,7 +89,7 @@ impl Mutant {
         command: &Command,
         now: Moment,
     ) -> (Reply, Vec<WakeUp>) {
-        let mut run = Run { state, counter, profile, now, wake_ups: Vec::new() };
+        let mut run = MutantRun { state, counter, profile, now, wake_ups: Vec::new() };
         if self == Mutant::RenewalResurrects {
             run.postpone_end(command);
         }
@@ -114,7 +114,7 @@ impl Mutant {
     }
 
     /// Carries out a command on a settled state.
-    fn carry_out(self, run: &mut Run<'_>, command: &Command) -> Reply {
+    fn carry_out(self, run: &mut MutantRun<'_>, command: &Command) -> Reply {
         match (self, command) {
             (Mutant::NewcomerPassesQueue, Command::Acquire(request)) => run.pass_queue(request),
             (Mutant::ReaderPassesWriter, Command::Acquire(request))
@@ -159,7 +159,7 @@ impl Mutant {
     }
 }
 
-impl Run<'_> {
+impl MutantRun<'_> {
     fn apply(&mut self, command: &Command) -> Reply {
         let (reply, wake_ups) = self.state.apply(self.counter, self.profile, command, self.now);
         self.wake_ups.extend(wake_ups);

@@ -156,15 +156,15 @@ impl Bench {
 
     /// Returns a contender for `name` on the next client, with a fresh lease id: exclusive, for
     /// the long lease, and with all the time there is to claim.
-    pub(crate) fn contender(&self, name: &LockName) -> Contender {
+    pub(crate) fn contender(&self, name: &LockName) -> BenchContender {
         let turn = self.0.next_client.fetch_add(1, Ordering::Relaxed);
         self.contender_on(turn, name)
     }
 
     /// Returns a contender on a given client.
-    pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> Contender {
+    pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> BenchContender {
         let client = self.0.clients[client % self.0.clients.len()].on(name);
-        Contender {
+        BenchContender {
             known: Arc::default(),
             request: AcquireRequest {
                 name: name.clone(),
@@ -208,7 +208,7 @@ impl Bench {
     pub(crate) async fn outlive_with(
         &self,
         lease: Duration,
-        waiting: &[&Contender],
+        waiting: &[&BenchContender],
     ) -> Result<(), Failure> {
         let Capabilities { lag, lease: range, .. } = self.0.capabilities;
         let end = self.0.time.now().after(lease + lag + range.step + self.grain());
@@ -244,7 +244,7 @@ impl Bench {
 
 /// One attempt to hold one name, under one lease id.
 #[derive(Clone)]
-pub(crate) struct Contender {
+pub(crate) struct BenchContender {
     client: Client,
     /// Whether the store has answered that it holds or queues: from then on it must know the id.
     known: Arc<AtomicBool>,
@@ -259,29 +259,29 @@ pub(crate) struct Grant {
     pub(crate) anchor: Option<holdline_core::Anchor>,
 }
 
-impl Contender {
-    pub(crate) fn with_mode(mut self, mode: Mode) -> Contender {
+impl BenchContender {
+    pub(crate) fn with_mode(mut self, mode: Mode) -> BenchContender {
         self.request.mode = mode;
         self
     }
 
-    pub(crate) fn with_hold(mut self, hold: Hold) -> Contender {
+    pub(crate) fn with_hold(mut self, hold: Hold) -> BenchContender {
         self.request.hold = hold;
         self
     }
 
-    pub(crate) fn for_lease(self, lease: Duration) -> Contender {
+    pub(crate) fn for_lease(self, lease: Duration) -> BenchContender {
         self.with_hold(Hold::Leased(lease))
     }
 
     /// Makes it miss its claim soon if it does not come.
-    pub(crate) fn in_a_hurry(mut self) -> Contender {
+    pub(crate) fn in_a_hurry(mut self) -> BenchContender {
         self.request.claim_window = MIN_CLAIM_WINDOW;
         self
     }
 
     /// Returns the same contender with a fresh lease id.
-    pub(crate) fn anew(&self) -> Contender {
+    pub(crate) fn anew(&self) -> BenchContender {
         let mut anew = self.clone();
         anew.request.lease_id = LeaseId::random(&mut Random);
         anew.known = Arc::default();

@@ -236,7 +236,7 @@ async fn full_batch(bench: Bench) -> Verdict {
         contender.take().await?;
         held.push(contender);
     }
-    let keep = |one: &crate::bench::Contender| one.renewal(Purpose::Keep(one.request.hold));
+    let keep = |one: &crate::bench::BenchContender| one.renewal(Purpose::Keep(one.request.hold));
     let renewals: Vec<_> = held.iter().flat_map(|one| [keep(one), keep(&one.anew())]).collect();
     let replies = held[0].engine().renew(&renewals).await;
     let sent = renewals.len();

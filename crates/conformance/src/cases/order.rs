@@ -3,7 +3,7 @@
 use holdline_core::contract::MIN_CLAIM_WINDOW;
 use holdline_core::{AcquireReply, Mode, RenewReply};
 
-use crate::bench::{Bench, Contender};
+use crate::bench::{Bench, BenchContender};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -46,7 +46,7 @@ pub(super) fn cases() -> Vec<Case> {
 async fn queue_up(
     bench: &Bench,
     modes: impl IntoIterator<Item = Mode>,
-) -> Result<(Contender, Vec<Contender>), Failure> {
+) -> Result<(BenchContender, Vec<BenchContender>), Failure> {
     let name = bench.name();
     let modes: Vec<Mode> = modes.into_iter().collect();
     let mode = match modes.first().and_then(|mode| mode.permits_of()) {
@@ -66,7 +66,7 @@ async fn queue_up(
     Ok((holder, waiting))
 }
 
-async fn still_waits(contender: &Contender) -> Result<(), Failure> {
+async fn still_waits(contender: &BenchContender) -> Result<(), Failure> {
     ensure_matches!(contender.beat().await?, RenewReply::Queued { .. });
     Ok(())
 }
@@ -239,7 +239,7 @@ async fn to_the_end(bench: Bench) -> Verdict {
 async fn skipped_together(bench: Bench) -> Verdict {
     let name = bench.name();
     let holder = bench.contender_on(0, &name);
-    let mut silent: Vec<Contender> =
+    let mut silent: Vec<BenchContender> =
         (0..3).map(|_| bench.contender_on(1, &name).in_a_hurry()).collect();
     let mut next = bench.contender_on(2, &name);
     holder.take().await?;

@@ -20,18 +20,18 @@ const MOST: usize = 1_000;
 /// How many sessions of one token are kept, so that no token ends the sessions of all others.
 const MOST_OF_TOKEN: usize = 50;
 
-type Key = [u8; 32];
+type IdDigest = [u8; 32];
 
 /// The sessions of this server.
 #[derive(Default)]
-pub(crate) struct BrowserSessions(Mutex<HashMap<Key, BrowserSession>>);
+pub(crate) struct BrowserSessions(Mutex<HashMap<IdDigest, BrowserSession>>);
 
 struct BrowserSession {
     token: TokenDigest,
     began: Instant,
 }
 
-fn key(id: &str) -> Key {
+fn digest_of(id: &str) -> IdDigest {
     Sha256::digest(id.as_bytes()).into()
 }
 
@@ -49,19 +49,19 @@ impl BrowserSessions {
         if let Some(oldest) = oldest {
             sessions.remove(&oldest);
         }
-        sessions.insert(key(id), BrowserSession { token, began: now });
+        sessions.insert(digest_of(id), BrowserSession { token, began: now });
     }
 
     /// Returns the token of a session.
     pub(crate) fn token(&self, id: &str, now: Instant) -> Option<TokenDigest> {
         let sessions = self.0.lock();
-        let session = sessions.get(&key(id))?;
+        let session = sessions.get(&digest_of(id))?;
         (now.duration_since(session.began) < LASTS).then_some(session.token)
     }
 
     /// Ends a session.
     pub(crate) fn end(&self, id: &str) {
-        self.0.lock().remove(&key(id));
+        self.0.lock().remove(&digest_of(id));
     }
 }
 

@@ -65,7 +65,7 @@ async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Ou
     let mut signals = Signals::listen()?;
     let store = match OpenStore::open_unless_ended(address, options, &mut signals).await {
         Ok(store) => store?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     };
     let outcome = acquire(arguments, &mut signals, &store, &waiting, console).await;
     store.close().await;
@@ -85,7 +85,7 @@ async fn acquire(
     let outer = OuterLocks::from_environment()?;
     match store.unless_ended(store.check_nesting(&outer, name, mode), signals).await {
         Ok(checked) => checked?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     }
     // The id in a job's environment is that of the job's own lease, and not for new leases.
     let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !outer.has(*lease_id));
@@ -119,7 +119,7 @@ async fn acquire(
     let attempt = store.until_reached(repeated, console, attempt);
     let guard = match store.unless_ended(attempt, signals).await {
         Ok(guard) => guard?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     };
     deliver(guard, lease, store, console).await
 }

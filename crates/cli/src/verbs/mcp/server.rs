@@ -64,7 +64,7 @@ struct ToolRunner {
 }
 
 /// What a tool answers: an object, or what was wrong.
-type Answer = Result<Value, Value>;
+type ToolAnswer = Result<Value, Value>;
 
 /// The arguments of a call, as they arrive.
 type Arguments = Option<JsonObject>;
@@ -129,7 +129,7 @@ impl ServerHandler for Server {
     }
 }
 
-fn answer(answer: Answer) -> CallToolResponse {
+fn answer(answer: ToolAnswer) -> CallToolResponse {
     match answer {
         Ok(value) => CallToolResult::structured(value).into(),
         Err(value) => CallToolResult::structured_error(value).into(),
@@ -153,7 +153,7 @@ impl ToolRunner {
         tool: &str,
         arguments: Arguments,
         agent: String,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<ToolAnswer, ErrorData> {
         match tool {
             "lock" => Ok(self.lock(arguments, agent).await),
             "renew" => Ok(self.renew(arguments).await),
@@ -167,7 +167,7 @@ impl ToolRunner {
         }
     }
 
-    async fn lock(self: &Arc<ToolRunner>, arguments: Arguments, agent: String) -> Answer {
+    async fn lock(self: &Arc<ToolRunner>, arguments: Arguments, agent: String) -> ToolAnswer {
         let arguments: LockArgs = tools::arguments(arguments).map_err(wrong)?;
         arguments.check().map_err(wrong)?;
         let wait = tools::wait_of(arguments.wait_seconds).map_err(wrong)?;
@@ -237,7 +237,7 @@ impl ToolRunner {
         object
     }
 
-    async fn renew(&self, arguments: Arguments) -> Answer {
+    async fn renew(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: LeaseArgs = tools::arguments(arguments).map_err(wrong)?;
         self.drop_ended().await;
         let mut leases = self.leases.lock().await;
@@ -251,7 +251,7 @@ impl ToolRunner {
         if renewed.is_empty() { Err(no_lease()) } else { Ok(json!({"renewed": renewed})) }
     }
 
-    async fn release(&self, arguments: Arguments) -> Answer {
+    async fn release(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: LeaseArgs = tools::arguments(arguments).map_err(wrong)?;
         let leases = self.leases.lock().await.take(arguments.lease.as_deref());
         let mut released = Vec::new();
@@ -266,7 +266,7 @@ impl ToolRunner {
         }
     }
 
-    async fn who(&self, arguments: Arguments) -> Answer {
+    async fn who(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: WhoArgs = tools::arguments(arguments).map_err(wrong)?;
         let blockers = if arguments.targets.is_empty() {
             let own = self.leases.lock().await.by_lock();
@@ -283,7 +283,7 @@ impl ToolRunner {
         Ok(object)
     }
 
-    async fn wait(&self, arguments: Arguments) -> Answer {
+    async fn wait(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: WaitArgs = tools::arguments(arguments).map_err(wrong)?;
         let targets = Targets::read(&arguments.targets, &self.repository).map_err(wrong)?;
         let end = Instant::now() + tools::wait_of(arguments.wait_seconds).map_err(wrong)?;

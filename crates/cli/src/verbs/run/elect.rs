@@ -151,7 +151,7 @@ impl Campaigns {
         }
         let store = match OpenStore::open_unless_ended(address, options, &mut signals).await {
             Ok(store) => store?,
-            Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+            Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
         };
         let run = Run { plan: &self.term, store: &store, waiting: &waiting, console };
         let outcome = self.terms(&run, &mut signals).await;

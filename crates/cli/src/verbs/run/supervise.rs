@@ -18,7 +18,7 @@ use holdline_core::{LockName, LostReason, Moment};
 use tokio::time::Instant;
 
 use super::window::Window;
-use crate::child::{self, Event, Job, Signals};
+use crate::child::{self, Job, JobEvent, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -62,7 +62,7 @@ pub(super) enum Stop {
 /// How the job ended.
 pub(super) struct Ended {
     /// Its exit, as a shell sees it.
-    pub(super) exit: child::Exit,
+    pub(super) exit: child::JobExit,
     /// Why it was asked to stop, if it was.
     pub(super) stop: Option<Stop>,
     /// Somebody asked us to end, by a signal.
@@ -71,7 +71,7 @@ pub(super) struct Ended {
 
 /// What ended a wait of the supervision.
 enum Wakeup {
-    Job(io::Result<Event>),
+    Job(io::Result<JobEvent>),
     Risk(RiskReason),
     /// The lease is revoked, lost or ended.
     Cancelled,
@@ -106,10 +106,10 @@ impl Supervision<'_> {
         loop {
             self.look_at_window(&mut progress);
             match self.next(&mut job, signals, &progress).await {
-                Wakeup::Job(Ok(Event::Ended)) => break,
-                Wakeup::Job(Ok(Event::Continued)) => self.continued(&job, &progress),
-                Wakeup::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
-                Wakeup::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
+                Wakeup::Job(Ok(JobEvent::Ended)) => break,
+                Wakeup::Job(Ok(JobEvent::Continued)) => self.continued(&job, &progress),
+                Wakeup::Job(Ok(JobEvent::Stopped)) => self.suspended(&mut job, signals),
+                Wakeup::Job(Ok(JobEvent::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
                 Wakeup::Job(Err(error)) => return Err(error.into()),
                 Wakeup::Risk(reason) => self.at_risk(reason, &job, &mut progress),
                 Wakeup::Cancelled => self.cancelled(&job, &mut progress).await,

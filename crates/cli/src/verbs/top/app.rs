@@ -181,7 +181,7 @@ pub(crate) struct App {
     /// The rows of the present page, for tables of holders and waiters.
     pub(crate) rows: Vec<Row>,
     /// The lines of the tree.
-    pub(crate) lines: Vec<blocking::Line>,
+    pub(crate) lines: Vec<blocking::TreeLine>,
     /// The selected row of the present page.
     pub(crate) selected: usize,
     /// The first row that is shown, and how many are; drawing keeps them up to date.
@@ -225,7 +225,7 @@ impl App {
             Event::Store { store, event } => return self.event_of(store, event, now),
             Event::Failed(failure) => return vec![Command::Leave(Err(failure))],
             Event::Signal(signal) => {
-                let exit = Exit::Job(crate::child::Exit::before_start(signal));
+                let exit = Exit::Job(crate::child::JobExit::before_start(signal));
                 return vec![Command::Leave(Ok(exit))];
             }
         }

@@ -309,7 +309,12 @@ fn blocked_by(snapshot: &Snapshot) -> String {
     }
 }
 
-fn tree_line(stores: &Stores, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
+fn tree_line(
+    stores: &Stores,
+    line: &blocking::TreeLine,
+    width: usize,
+    theme: Theme,
+) -> Line<'static> {
     let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), coarse);
     let name = |at: NamePosition| {
         plain(stores.label(at.store), 20)

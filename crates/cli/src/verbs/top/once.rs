@@ -23,7 +23,7 @@ use crate::view;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a store has answered.
-struct Answer {
+struct StoreAnswer {
     round: Option<RoundView>,
     #[cfg(feature = "redis")]
     quorum: Option<holdline::redlock::QuorumStatus>,
@@ -82,7 +82,7 @@ fn ending(stores: &Stores, errors: Vec<Option<Failure>>, console: &Console) -> O
 
 /// Asks all stores at once, each on a thread of its own: none delays another for longer than
 /// [`LIMIT`].
-fn answers(tasks: Vec<Task>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+fn answers(tasks: Vec<Task>) -> Result<Vec<Result<StoreAnswer, Failure>>, Failure> {
     let no_answer = || {
         let message = format!("no answer within {}", duration::written(LIMIT));
         let kind = ErrorKind::Unavailable { message };
@@ -109,7 +109,7 @@ fn answers(tasks: Vec<Task>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
 }
 
 /// Asks one store.
-fn answer(task: &Task) -> Result<Answer, Failure> {
+fn answer(task: &Task) -> Result<StoreAnswer, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(Box::pin(async {
         let no_store = NoStore::at(&task.address)?.map(|none| none.to_string());
@@ -125,7 +125,7 @@ fn answer(task: &Task) -> Result<Answer, Failure> {
             Some(admin) => Some(admin.status().await),
             None => None,
         };
-        Ok(Answer {
+        Ok(StoreAnswer {
             round,
             #[cfg(feature = "redis")]
             quorum,

@@ -4,15 +4,23 @@ use std::time::Duration;
 
 use holdline_core::contract::MAX_CLAIM_WINDOW;
 use holdline_core::{
-    AcquireReply, AcquireRequest, ClientId, Ending, Engine, FencingToken, Hold, LeaseId, LockError,
-    LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest, RenewReply,
-    RenewRequest,
+    AcquireReply, AcquireRequest, ClientId, Ending, Engine, Entropy, FencingToken, Hold, LeaseId,
+    LockError, LockKind, LockName, Metadata, Mode, Purpose, ReleaseReply, ReleaseRequest,
+    RenewReply, RenewRequest,
 };
-
-use crate::bench::Random;
+use rand::Rng;
 
 /// What [`request`] asks for.
 pub const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
+
+/// Random bytes from the operating system.
+pub(crate) struct Random;
+
+impl Entropy for Random {
+    fn fill(&mut self, bytes: &mut [u8]) {
+        rand::rng().fill_bytes(bytes);
+    }
+}
 
 /// A lock name.
 ///

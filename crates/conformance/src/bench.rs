@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use holdline_core::contract::{MAX_CLAIM_WINDOW, MIN_CLAIM_WINDOW, QUEUE_HEARTBEAT, QUEUE_SILENCE};
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, Expiry,
-    FencingToken, Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation,
-    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Expiry, FencingToken,
+    Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
-use rand::Rng;
 
+use crate::asking::Random;
 use crate::factory::{Disturbance, Disturbed, Factory, Scale, Time};
 use crate::failure::{Failure, ensure};
 use crate::stalls;
@@ -41,15 +41,6 @@ struct BenchParts {
 pub(crate) struct Client {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) id: ClientId,
-}
-
-/// Random bytes from the operating system.
-pub(crate) struct Random;
-
-impl Entropy for Random {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        rand::rng().fill_bytes(bytes);
-    }
 }
 
 impl Client {

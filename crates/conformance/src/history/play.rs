@@ -15,7 +15,8 @@ use holdline_core::{
 use super::equal::{Judge, Seen};
 use super::oracle::{self, MAX_STATES, PossibleState};
 use super::script::{Action, Fault, Script, Step, Terms, Verb};
-use crate::bench::{Bench, Client, Random, SOON};
+use crate::asking::Random;
+use crate::bench::{Bench, Client, SOON};
 
 /// How long to wait for a hint on a hand-driven clock, by a real one: nothing travels there.
 const SOON_BY_HAND: Duration = Duration::from_secs(1);

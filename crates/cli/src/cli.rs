@@ -11,7 +11,7 @@ use crate::duration;
 use crate::failure::Failure;
 use crate::global::Global;
 use crate::holder::cut;
-use crate::session::install;
+use crate::open_store::install;
 use crate::verb::Start;
 use crate::verbs;
 

@@ -47,7 +47,7 @@ pub(crate) enum Exit {
     /// The code that the caller chose with `-E`.
     Code(u8),
     /// The job's own exit, or the exit by the signal that ended the wait.
-    Job(child::Exit),
+    Job(child::JobExit),
 }
 
 impl Exit {
@@ -164,7 +164,7 @@ mod tests {
         let codes = NAMED.map(Exit::code);
         assert_eq!(codes, [0, 1, 2, 64, 65, 69, 75, 76, 77, 78, 79, 124, 125, 126, 127]);
         assert_eq!(Exit::Code(3).code(), 3);
-        assert_eq!(Exit::Job(child::Exit::before_start(Signal::TERM)).code(), 143);
+        assert_eq!(Exit::Job(child::JobExit::before_start(Signal::TERM)).code(), 143);
     }
 
     /// Returns whether a text has a number that stands by itself.

@@ -25,9 +25,9 @@ mod holder;
 mod idle;
 #[cfg(any(feature = "server", feature = "top"))]
 mod named_urls;
+mod open_store;
 mod outer_locks;
 mod record;
-mod session;
 mod table;
 mod user;
 mod verb;

@@ -16,7 +16,7 @@ use crate::failure::{Failure, Outcome};
 use crate::global::Global;
 #[cfg(any(feature = "server", feature = "top"))]
 use crate::named_urls;
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 
 /// How long a request that is still in flight at the end may take.
 const LAST_ANSWER: Duration = Duration::from_secs(1);
@@ -61,14 +61,14 @@ impl Verb {
         })
     }
 
-    /// Describes a verb that works on one open session, and does not wait for it.
-    pub(crate) fn on_session<A: Args + 'static>(
+    /// Describes a verb that works on one open store, and does not wait for it.
+    pub(crate) fn on_store<A: Args + 'static>(
         name: &'static str,
         store: StoreUse<A>,
-        run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome + 'static,
+        run: impl AsyncFnOnce(&A, &OpenStore, &Console) -> Outcome + 'static,
     ) -> Verb {
         Verb::new(name, move |arguments, invocation| {
-            invocation.on_session(&arguments, SessionOptions::default(), &store, run)
+            invocation.on_store(&arguments, StoreOptions::default(), &store, run)
         })
     }
 }
@@ -152,13 +152,13 @@ impl Invocation {
         outcome
     }
 
-    /// Runs a verb on a session that is opened with these options.
-    pub(crate) fn on_session<A>(
+    /// Runs a verb on a store that is opened with these options.
+    pub(crate) fn on_store<A>(
         &self,
         arguments: &A,
-        options: SessionOptions<'_>,
+        options: StoreOptions<'_>,
         store: &StoreUse<A>,
-        run: impl AsyncFnOnce(&A, &Session, &Console) -> Outcome,
+        run: impl AsyncFnOnce(&A, &OpenStore, &Console) -> Outcome,
     ) -> Outcome {
         let read_only = matches!(store, StoreUse::Reads(_));
         let run = async |arguments: &A, address: Address, console: &Console| {
@@ -167,9 +167,10 @@ impl Invocation {
             {
                 return no_store.answered(answer(arguments, console), console);
             }
-            let session = Session::open(address, SessionOptions { read_only, ..options }).await?;
-            let outcome = run(arguments, &session, console).await;
-            session.flush().await;
+            let open_store =
+                OpenStore::open(address, StoreOptions { read_only, ..options }).await?;
+            let outcome = run(arguments, &open_store, console).await;
+            open_store.flush().await;
             outcome
         };
         self.on_engine(arguments, EngineChoice::Used, AtStake::Names, run)

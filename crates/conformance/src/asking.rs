@@ -13,7 +13,8 @@ use rand::Rng;
 /// What [`request`] asks for.
 pub const HOLD: Hold = Hold::Leased(Duration::from_secs(30));
 
-struct Random;
+/// Random bytes from the operating system.
+pub(crate) struct Random;
 
 impl Entropy for Random {
     fn fill(&mut self, bytes: &mut [u8]) {
@@ -92,19 +93,19 @@ pub async fn let_go(engine: &dyn Engine, request: &AcquireRequest) {
 /// As the engine's.
 ///
 /// # Panics
-/// The engine does not return one reply for each item.
+/// The engine does not return one reply for each renewal.
 pub async fn renew(
     engine: &dyn Engine,
     request: &AcquireRequest,
     purpose: Purpose,
 ) -> Result<RenewReply, LockError> {
-    let line = RenewRequest {
+    let renewal = RenewRequest {
         name: request.name.clone(),
         lease_id: request.lease_id,
         client: request.client,
         purpose,
     };
-    engine.renew(&[line]).await.pop().expect("one answer")
+    engine.renew(&[renewal]).await.pop().expect("one answer")
 }
 
 /// Renews, and must be unknown.

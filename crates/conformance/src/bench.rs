@@ -9,12 +9,12 @@ use holdline_core::contract::{
     MAX_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE, QUEUE_HEARTBEAT, QUEUE_SILENCE,
 };
 use holdline_core::{
-    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Entropy, Expiry,
-    FencingToken, Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation,
-    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    AcquireReply, AcquireRequest, Capabilities, ClientId, Ending, Engine, Expiry, FencingToken,
+    Hold, LeaseId, LockError, LockKind, LockName, Metadata, Mode, Operation, OperationReply,
+    Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
-use rand::Rng;
 
+use crate::asking::Random;
 use crate::factory::{Disturbance, Disturbed, Factory, Scale, Time};
 use crate::failure::{Failure, ensure};
 use crate::stalls;
@@ -26,9 +26,9 @@ pub(crate) const SOON: Duration = Duration::from_secs(10);
 
 /// The place where cases run.
 #[derive(Clone)]
-pub struct Bench(Arc<Inner>);
+pub struct Bench(Arc<BenchParts>);
 
-struct Inner {
+struct BenchParts {
     factory: Arc<dyn Factory>,
     time: Time,
     capabilities: Capabilities,
@@ -45,15 +45,6 @@ pub(crate) struct Client {
     pub(crate) id: ClientId,
 }
 
-/// Random bytes from the operating system.
-pub(crate) struct Random;
-
-impl Entropy for Random {
-    fn fill(&mut self, bytes: &mut [u8]) {
-        rand::rng().fill_bytes(bytes);
-    }
-}
-
 impl Client {
     /// Returns this client as it is on one name. Where leases end by session, all that a client
     /// has kept alive on other names would keep those of this name alive too: there each name
@@ -68,6 +59,19 @@ impl Client {
             Expiry::Lease | Expiry::Live => self.id,
         };
         Client { engine: self.engine.clone(), id }
+    }
+
+    /// Sends a batch of one renewal.
+    pub(crate) async fn renew(&self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
+        let mut replies = self.engine.renew(std::slice::from_ref(renewal)).await;
+        match replies.pop() {
+            Some(reply) if replies.is_empty() => reply,
+            _ => Err(LockError::invalid(
+                self.engine.capabilities().engine,
+                "batch",
+                "one renewal was sent and not exactly one reply came",
+            )),
+        }
     }
 }
 
@@ -87,7 +91,7 @@ impl Bench {
             let other = client.engine.capabilities();
             ensure!(*other == capabilities, "clients of one store differ: {other:?}");
         }
-        Ok(Bench(Arc::new(Inner {
+        Ok(Bench(Arc::new(BenchParts {
             time: factory.time(),
             factory,
             capabilities,
@@ -145,15 +149,15 @@ impl Bench {
 
     /// Returns a contender for `name` on the next client, with a fresh lease id: exclusive, for
     /// the long lease, and with the longest lease of a hand-off.
-    pub(crate) fn contender(&self, name: &LockName) -> Contender {
+    pub(crate) fn contender(&self, name: &LockName) -> BenchContender {
         let turn = self.0.next_client.fetch_add(1, Ordering::Relaxed);
         self.contender_on(turn, name)
     }
 
     /// Returns a contender on a given client.
-    pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> Contender {
+    pub(crate) fn contender_on(&self, client: usize, name: &LockName) -> BenchContender {
         let client = self.0.clients[client % self.0.clients.len()].on(name);
-        Contender {
+        BenchContender {
             known: Arc::default(),
             request: AcquireRequest {
                 name: name.clone(),
@@ -197,7 +201,7 @@ impl Bench {
     pub(crate) async fn outlive_with(
         &self,
         lease: Duration,
-        waiting: &[&Contender],
+        waiting: &[&BenchContender],
     ) -> Result<(), Failure> {
         let Capabilities { lag, lease: range, .. } = self.0.capabilities;
         let end = self.0.time.now().after(lease + lag + range.step + self.grain());
@@ -233,7 +237,7 @@ impl Bench {
 
 /// One attempt to hold one name, under one lease id.
 #[derive(Clone)]
-pub(crate) struct Contender {
+pub(crate) struct BenchContender {
     client: Client,
     /// Whether the store has answered that it holds or queues: from then on it must know the id.
     known: Arc<AtomicBool>,
@@ -248,29 +252,29 @@ pub(crate) struct Grant {
     pub(crate) anchor: Option<holdline_core::Anchor>,
 }
 
-impl Contender {
-    pub(crate) fn with_mode(mut self, mode: Mode) -> Contender {
+impl BenchContender {
+    pub(crate) fn with_mode(mut self, mode: Mode) -> BenchContender {
         self.request.mode = mode;
         self
     }
 
-    pub(crate) fn with_hold(mut self, hold: Hold) -> Contender {
+    pub(crate) fn with_hold(mut self, hold: Hold) -> BenchContender {
         self.request.hold = hold;
         self
     }
 
-    pub(crate) fn for_lease(self, lease: Duration) -> Contender {
+    pub(crate) fn for_lease(self, lease: Duration) -> BenchContender {
         self.with_hold(Hold::Leased(lease))
     }
 
     /// Makes its hand-off run out soon.
-    pub(crate) fn in_a_hurry(mut self) -> Contender {
+    pub(crate) fn in_a_hurry(mut self) -> BenchContender {
         self.request.hand_off_lease = MIN_HAND_OFF_LEASE;
         self
     }
 
     /// Returns the same contender with a fresh lease id.
-    pub(crate) fn anew(&self) -> Contender {
+    pub(crate) fn anew(&self) -> BenchContender {
         let mut anew = self.clone();
         anew.request.lease_id = LeaseId::random(&mut Random);
         anew.known = Arc::default();
@@ -342,20 +346,13 @@ impl Contender {
 
     pub(crate) async fn renew(&self, purpose: Purpose) -> Result<RenewReply, LockError> {
         let began = Instant::now();
-        let mut replies = self.client.engine.renew(&[self.line(purpose)]).await;
+        let reply = self.client.renew(&self.renewal(purpose)).await;
         stalls::note(began, Duration::ZERO);
-        match (replies.pop(), replies.is_empty()) {
-            (Some(reply), true) => reply,
-            _ => Err(LockError::invalid(
-                self.client.engine.capabilities().engine,
-                "batch",
-                "one item was sent and not exactly one reply came",
-            )),
-        }
+        reply
     }
 
-    /// Returns this contender's item of a renewal batch.
-    pub(crate) fn line(&self, purpose: Purpose) -> RenewRequest {
+    /// Returns this contender's renewal, for a batch.
+    pub(crate) fn renewal(&self, purpose: Purpose) -> RenewRequest {
         RenewRequest {
             name: self.request.name.clone(),
             lease_id: self.request.lease_id,

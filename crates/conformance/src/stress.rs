@@ -60,8 +60,8 @@ pub fn last(pause: Duration) {
     std::thread::sleep(pause); // event: none is waited for, the fault lasts so long
 }
 
-/// What all contenders share.
-struct Shared {
+/// One run of contenders under faults: what its tasks share.
+struct Stress {
     seed: u64,
     over: AtomicBool,
     contenders: Contenders,
@@ -79,7 +79,7 @@ enum Behaviour {
     Outstay,
 }
 
-impl Shared {
+impl Stress {
     async fn contend(&self, client: &Client, task: usize) {
         let mut random = StdRng::seed_from_u64(self.seed.wrapping_mul(31) + task as u64);
         while !self.over.load(Ordering::Relaxed) {
@@ -179,7 +179,7 @@ pub async fn stress<H: std::fmt::Debug + Send + 'static>(
     let seed = set(SEED).unwrap_or(1);
     println!("replay: {SEED}={seed} {replay}");
     let names = NAMES.map(|name| LockName::new(name).expect("good"));
-    let stress = Arc::new(Shared {
+    let stress = Arc::new(Stress {
         seed,
         over: AtomicBool::new(false),
         contenders: Contenders::new(&names).expect("a timer"),

@@ -24,9 +24,9 @@ pub type Rules = Arc<
 
 /// The table behind a mutex. Clones share their names.
 #[derive(Clone)]
-pub struct TableEngine(Arc<Shared>);
+pub struct TableEngine(Arc<TableEngineParts>);
 
-struct Shared {
+struct TableEngineParts {
     /// The capabilities that the engine states, and the table's profile.
     capabilities: Capabilities,
     profile: Capabilities,
@@ -85,8 +85,8 @@ impl TableEngine {
     ) -> TableEngine {
         let store = Mutex::default();
         let watches = Arc::default();
-        let shared = Shared { capabilities, profile, clock, rules, mute, store, watches };
-        TableEngine(Arc::new(shared))
+        let parts = TableEngineParts { capabilities, profile, clock, rules, mute, store, watches };
+        TableEngine(Arc::new(parts))
     }
 
     fn store(&self) -> MutexGuard<'_, Store> {
@@ -132,11 +132,13 @@ impl Engine for TableEngine {
         &'a self,
         batch: &'a [RenewRequest],
     ) -> Answer<'a, Vec<Result<RenewReply, LockError>>> {
-        let renew =
-            |item: &RenewRequest| match self.apply(&item.name, &Command::Renew(item.clone())) {
+        let renew = |renewal: &RenewRequest| {
+            let reply = self.apply(&renewal.name, &Command::Renew(renewal.clone()));
+            match reply {
                 Reply::Renew(answer) => answer,
                 other => unreachable!("a renewal was answered by {other:?}"),
-            };
+            }
+        };
         Answer::ready(batch.iter().map(renew).collect())
     }
 

@@ -137,7 +137,7 @@ pub struct Capabilities {
     pub splits: bool,
     /// Requests of one client about one name are executed in the order in which they are sent.
     pub in_order: bool,
-    /// How many items a renewal batch may have.
+    /// How many renewals a batch may have.
     pub max_batch: usize,
 }
 

@@ -137,9 +137,9 @@ impl Watches {
         batch: impl IntoIterator<Item = &'a RenewRequest>,
         replies: &[Result<RenewReply, LockError>],
     ) {
-        for (request, reply) in batch.into_iter().zip(replies) {
+        for (renewal, reply) in batch.into_iter().zip(replies) {
             if reply.as_ref().is_ok_and(RenewReply::is_over) {
-                self.forget(request.lease_id);
+                self.forget(renewal.lease_id);
             }
         }
     }

@@ -120,21 +120,18 @@ impl Operation {
     }
 
     fn check_limits(&self, engine: &'static str) -> Result<(), LockError> {
-        let longest = match self {
-            Operation::RemoveWaiter { .. } => MAX_REMOVAL_REASON_BYTES,
-            _ => MAX_REASON_BYTES,
-        };
         match self {
-            Operation::Revoke { reason, .. }
-            | Operation::RevokeHolder { reason, .. }
-            | Operation::RemoveWaiter { reason, .. }
-            | Operation::Freeze { reason, .. }
-                if reason.len() > longest =>
-            {
-                let message = format!("may have {longest} bytes, this one has {}", reason.len());
-                Err(LockError::invalid(engine, "reason", message))
+            Operation::Revoke { reason, .. } | Operation::RevokeHolder { reason, .. } => {
+                check_reason(engine, reason, MAX_REASON_BYTES)
             }
-            Operation::Freeze { duration, .. } if duration.is_zero() || *duration > MAX_FREEZE => {
+            Operation::RemoveWaiter { reason, .. } => {
+                check_reason(engine, reason, MAX_REMOVAL_REASON_BYTES)
+            }
+            Operation::Freeze { duration, reason, .. } => {
+                check_reason(engine, reason, MAX_REASON_BYTES)?;
+                if !duration.is_zero() && *duration <= MAX_FREEZE {
+                    return Ok(());
+                }
                 let message = format!("must be above 0 and at most 365 days, not {duration:?}");
                 Err(LockError::invalid(engine, "duration", message))
             }
@@ -143,7 +140,7 @@ impl Operation {
                 let message = format!("may be raised to {LARGEST_FENCE} at most, not to {to}");
                 Err(LockError::invalid(engine, "to", message))
             }
-            _ => Ok(()),
+            Operation::RaiseFence { .. } | Operation::Unfreeze { .. } => Ok(()),
         }
     }
 
@@ -175,7 +172,7 @@ impl Operation {
         let outcome = match reply {
             Ok(OperationReply::Notified { .. }) => AuditOutcome::Notified,
             Ok(OperationReply::NothingThere) => AuditOutcome::NothingThere,
-            Ok(_) => AuditOutcome::Done,
+            Ok(OperationReply::Done) => AuditOutcome::Done,
             Err(error) => return record.failed(error),
         };
         AuditRecord { outcome, ..record }
@@ -206,6 +203,14 @@ impl Operation {
             Operation::RaiseFence { .. } => "an operation on all names at once",
         })
     }
+}
+
+fn check_reason(engine: &'static str, reason: &str, longest: usize) -> Result<(), LockError> {
+    if reason.len() <= longest {
+        return Ok(());
+    }
+    let message = format!("may have {longest} bytes, this one has {}", reason.len());
+    Err(LockError::invalid(engine, "reason", message))
 }
 
 /// Returns the reason that a removed waiter receives, for the store to keep with the revoked id.

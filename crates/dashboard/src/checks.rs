@@ -84,10 +84,10 @@ type Start<T> = Box<dyn Fn() -> JoinHandle<Result<T, String>> + Send + Sync>;
 pub(crate) struct Check<T> {
     lasts: Duration,
     start: Start<T>,
-    state: Arc<watch::Sender<State<T>>>,
+    state: Arc<watch::Sender<CheckState<T>>>,
 }
 
-struct State<T> {
+struct CheckState<T> {
     is_running: bool,
     last: Option<Arc<Checked<T>>>,
 }
@@ -104,7 +104,7 @@ impl<T: Send + Sync + 'static> Check<T> {
         lasts: Duration,
         start: impl Fn() -> JoinHandle<Result<T, String>> + Send + Sync + 'static,
     ) -> Check<T> {
-        let state = Arc::new(watch::Sender::new(State { is_running: false, last: None }));
+        let state = Arc::new(watch::Sender::new(CheckState { is_running: false, last: None }));
         Check { lasts, start: Box::new(start), state }
     }
 

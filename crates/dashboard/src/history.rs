@@ -144,12 +144,12 @@ pub(crate) struct Blame {
     pub(crate) holders: BTreeMap<String, f64>,
 }
 
-type Key = (LockName, ShortLeaseId, Option<FencingToken>);
+type HoldKey = (LockName, ShortLeaseId, Option<FencingToken>);
 
 /// What was seen.
 #[derive(Default)]
 pub(crate) struct History {
-    open: HashMap<Key, Hold>,
+    open: HashMap<HoldKey, Hold>,
     ended: VecDeque<Hold>,
     waits: VecDeque<Wait>,
     notes: VecDeque<Note>,
@@ -345,7 +345,7 @@ fn push<T>(to: &mut VecDeque<T>, item: T, most: usize) {
     to.push_back(item);
 }
 
-fn key(name: &LockName, holder: &HolderSummary) -> Key {
+fn key(name: &LockName, holder: &HolderSummary) -> HoldKey {
     (name.clone(), holder.lease_id, holder.token)
 }
 

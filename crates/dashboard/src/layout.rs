@@ -36,18 +36,18 @@ pub(crate) struct Page {
 impl Page {
     fn banner(&self) -> Markup {
         let viewer = &self.viewer;
-        let shared = &viewer.site.shared;
+        let dashboard = &viewer.site.dashboard;
         html! {
             a.brand href=(viewer.link("")) { "Holdline" }
             nav aria-label="Pages" {
                 ul {
-                    @for (title, path) in &shared.sections {
+                    @for (title, path) in &dashboard.sections {
                         @let current = (*path == self.section).then_some("page");
                         li { a href=(viewer.link(path)) aria-current=[current] { (title) } }
                     }
                 }
             }
-            @if shared.stores.len() > 1 {
+            @if dashboard.stores.len() > 1 {
                 nav aria-label="Stores" {
                     ul {
                         @for StoreEntry { store, base, .. } in viewer.stores() {
@@ -81,7 +81,7 @@ impl IntoResponse for Page {
         let footer = html! {
             p {
                 "History is what this server has seen since "
-                (moment(viewer.site.shared.since))
+                (moment(viewer.site.dashboard.since))
                 ". Figures of a store are as old as the last look at it."
             }
         };

@@ -13,7 +13,7 @@
 //! - P4: a request that changes something is a POST with the token of its form, and passes the
 //!   server's check of `Origin`.
 //! - P5: a bearer token arrives in the body of one POST, and stands in no URL, page or log. The
-//!   browser then has the id of a session (`sessions`).
+//!   browser then has the id of a session (`browser_sessions`).
 //! - P6: what is shown of the past is what this server has seen since its start, and pages say so.
 //!
 //! # Adding a page
@@ -29,12 +29,13 @@
 //!    while nobody uses it.
 //!
 //! The handler has `viewer.identity` for rights (`covers` for names), `viewer.site.store` for the
-//! store, `viewer.site.shared.server` for the server, and `viewer.link("/locks")` for links.
+//! store, `viewer.site.dashboard.server` for the server, and `viewer.link("/locks")` for links.
 //!
 //! # Reading order
 //! `site` for what a request can reach, `layout` for the frame, `pages` for the pages.
 
 mod assets;
+mod browser_sessions;
 mod chart;
 mod checks;
 mod fault;
@@ -44,10 +45,9 @@ mod layout;
 mod live;
 mod mount;
 mod pages;
-mod seen;
-mod sessions;
 mod shell;
 mod site;
+mod store_follower;
 mod table;
 mod text;
 

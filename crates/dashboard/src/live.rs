@@ -28,9 +28,9 @@ pub(crate) fn routes() -> Router<Site> {
 }
 
 async fn follow(viewer: Viewer) -> Result<Response, Fault> {
-    let open = viewer.site.shared.server.open_stream(&viewer.identity)?;
+    let open = viewer.site.dashboard.server.open_stream(&viewer.identity)?;
     let follower = Follower {
-        rounds: viewer.site.seen.rounds(),
+        rounds: viewer.site.follower.rounds(),
         site: viewer.site,
         ends: Instant::now() + LASTS,
         began: false,
@@ -54,14 +54,14 @@ struct Follower {
 
 impl Follower {
     async fn next(&mut self) -> Option<String> {
-        self.site.seen.looked_at();
+        self.site.follower.looked_at();
         if !self.began {
             self.began = true;
             return Some("retry: 3000\n\n".to_owned());
         }
         tokio::select! {
             biased;
-            () = self.site.shared.server.stopping() => None,
+            () = self.site.dashboard.server.stopping() => None,
             () = sleep_until(self.ends) => None,
             changed = self.rounds.changed() => {
                 changed.ok()?;

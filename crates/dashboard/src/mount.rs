@@ -10,8 +10,8 @@ use holdline_server::{DEFAULT_STORE, Server};
 
 use crate::checks::Checks;
 use crate::pages::{OF_QUORUM, SECTIONS, login};
-use crate::seen::Seen;
-use crate::site::{Shared, Site, StoreEntry};
+use crate::site::{Dashboard, Site, StoreEntry};
+use crate::store_follower::StoreFollower;
 use crate::{assets, live};
 
 /// Serves the dashboard beside the API: `/dashboard`, and `/stores/NAME/dashboard` for each store.
@@ -48,14 +48,14 @@ pub fn mount(server: Server, urls: &BTreeMap<String, String>) -> Server {
     let has_quorum = stores.iter().any(is_quorum);
     let sections = SECTIONS.iter().filter(|section| has_quorum || section.path != OF_QUORUM);
     let sections = sections.map(|section| (section.title, section.path)).collect();
-    let shared = Arc::new(Shared::new(handle.clone(), stores, sections));
+    let dashboard = Arc::new(Dashboard::new(handle.clone(), stores, sections));
     let to_first = get(async || Redirect::to("/dashboard"));
     let mut server =
         server.with_pages(assets::routes()).with_pages(Router::new().route("/", to_first));
     for store in handle.stores() {
-        let (seen, work) = Seen::new(store.client().clone());
+        let (follower, work) = StoreFollower::new(store.client().clone());
         let is_default = store.name() == DEFAULT_STORE;
-        let site = Site::new(shared.clone(), store, seen);
+        let site = Site::new(dashboard.clone(), store, follower);
         let pages = SECTIONS.iter().fold(live::routes(), |r, section| r.merge((section.routes)()));
         let pages = pages.merge(login::routes()).with_state(site.clone());
         let pages = if is_default { pages } else { Router::new().nest(site.base(), pages) };

@@ -15,10 +15,11 @@ use maud::{Markup, html};
 use sha2::{Digest, Sha256};
 use tokio::time::timeout;
 
+use crate::browser_sessions::BrowserSessions;
 use crate::checks::Checks;
 use crate::fault::Fault;
 use crate::fields::Fields;
-use crate::sessions::Sessions;
+use crate::store_follower::StoreFollower;
 
 /// How many bytes a form may have.
 const MOST_BYTES: usize = 16 * 1024;
@@ -27,20 +28,20 @@ const ARRIVES: Duration = Duration::from_secs(10);
 /// The field of a form that proves that the form is ours.
 const FORM_TOKEN: &str = "form_token";
 
-/// The dashboard of one store. Clones are the same one.
+/// The pages of one store. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Site(Arc<Inner>);
+pub(crate) struct Site(Arc<SiteParts>);
 
-pub(crate) struct Inner {
-    pub(crate) shared: Arc<Shared>,
+pub(crate) struct SiteParts {
+    pub(crate) dashboard: Arc<Dashboard>,
     pub(crate) store: StoreHandle,
-    pub(crate) seen: crate::seen::Seen,
+    pub(crate) follower: StoreFollower,
 }
 
-/// What the dashboards of all stores share.
-pub(crate) struct Shared {
+/// The dashboard of the server: what the pages of all its stores share.
+pub(crate) struct Dashboard {
     pub(crate) server: ServerHandle,
-    pub(crate) sessions: Sessions,
+    pub(crate) sessions: BrowserSessions,
     pub(crate) since: SystemTime,
     pub(crate) stores: Vec<StoreEntry>,
     /// Titles and paths of the navigation.
@@ -69,15 +70,15 @@ impl StoreEntry {
     }
 }
 
-impl Shared {
+impl Dashboard {
     pub(crate) fn new(
         server: ServerHandle,
         stores: Vec<StoreEntry>,
         sections: Vec<(&'static str, &'static str)>,
-    ) -> Shared {
+    ) -> Dashboard {
         let secret = server.draw_secret() + &server.draw_secret();
-        Shared {
-            sessions: Sessions::default(),
+        Dashboard {
+            sessions: BrowserSessions::default(),
             since: SystemTime::now(),
             stores,
             sections,
@@ -146,8 +147,12 @@ pub(crate) fn login_form(next: &str) -> Markup {
 }
 
 impl Site {
-    pub(crate) fn new(shared: Arc<Shared>, store: StoreHandle, seen: crate::seen::Seen) -> Site {
-        Site(Arc::new(Inner { shared, store, seen }))
+    pub(crate) fn new(
+        dashboard: Arc<Dashboard>,
+        store: StoreHandle,
+        follower: StoreFollower,
+    ) -> Site {
+        Site(Arc::new(SiteParts { dashboard, store, follower }))
     }
 
     /// Returns the path before `/dashboard`.
@@ -162,14 +167,14 @@ impl Site {
     }
 
     fn entry(&self) -> Option<&StoreEntry> {
-        self.shared.stores.iter().find(|entry| entry.store.name() == self.store.name())
+        self.dashboard.stores.iter().find(|entry| entry.store.name() == self.store.name())
     }
 }
 
 impl std::ops::Deref for Site {
-    type Target = Inner;
+    type Target = SiteParts;
 
-    fn deref(&self) -> &Inner {
+    fn deref(&self) -> &SiteParts {
         &self.0
     }
 }
@@ -192,7 +197,7 @@ impl Viewer {
     /// Returns the stores that they may use. The others have no name here.
     pub(crate) fn stores(&self) -> impl Iterator<Item = &StoreEntry> {
         let may_use = |entry: &&StoreEntry| entry.store.may_be_used_by(&self.identity).is_ok();
-        self.site.shared.stores.iter().filter(may_use)
+        self.site.dashboard.stores.iter().filter(may_use)
     }
 
     /// Returns whether they may revoke and freeze this name.
@@ -212,11 +217,11 @@ impl Viewer {
     }
 
     fn of(parts: &Parts, site: &Site) -> Result<Viewer, Fault> {
-        let identity = site.shared.identify(parts)?;
+        let identity = site.dashboard.identify(parts)?;
         site.store.may_be_used_by(&identity)?;
         identity.may(Right::View)?;
-        let form_token = site.shared.form_token(parts, &identity);
-        let has_session = site.shared.session(&parts.headers).is_some();
+        let form_token = site.dashboard.form_token(parts, &identity);
+        let has_session = site.dashboard.session(&parts.headers).is_some();
         Ok(Viewer { site: site.clone(), identity, has_session, form_token })
     }
 }

@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 
 use crate::address::{ClientAddress, PeerAddress};
 use crate::certificate::Certificate;
-use crate::config::{CertificateConfig, ConfigError, Entry, ServerConfig};
+use crate::config::{CertificateConfig, ConfigError, IdentityEntry, ServerConfig};
 use crate::identity::Identity;
 use crate::problem::Problem;
 use crate::proxy::Proxy;
@@ -68,7 +68,7 @@ impl Access {
     pub(crate) fn of(config: &ServerConfig) -> Result<Access, ConfigError> {
         let mut tokens = Vec::with_capacity(config.tokens.len());
         for token in &config.tokens {
-            let entry = Entry::of_token(token);
+            let entry = IdentityEntry::of_token(token);
             let digest = digest_of_hex(&token.sha256).ok_or_else(|| {
                 ConfigError::new(format_args!("{entry}: `sha256` must be 64 hexadecimal digits"))
             })?;
@@ -81,7 +81,7 @@ impl Access {
         }
         let mut certificates = Vec::with_capacity(config.certificates.len());
         for certificate in &config.certificates {
-            let entry = Entry::of_certificate(certificate);
+            let entry = IdentityEntry::of_certificate(certificate);
             if certificate.subject.is_none() && certificate.san.is_none() {
                 return Err(ConfigError::new(format_args!(
                     "{entry}: needs `subject`, such as \"CN=build-7,O=Example\", or `san`, such as \
@@ -92,7 +92,7 @@ impl Access {
         }
         let mut socket_users = Vec::new();
         for user in config.socket.iter().flat_map(|socket| &socket.users) {
-            socket_users.push((user.uid, Identity::of_entry(Entry::of_socket_user(user))?));
+            socket_users.push((user.uid, Identity::of_entry(IdentityEntry::of_socket_user(user))?));
         }
         let proxy = config.proxy.as_ref().map(Proxy::of).transpose()?;
         let is_open = tokens.is_empty() && certificates.is_empty() && proxy.is_none();

@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 
 use crate::app::App;
-use crate::grant::{Attempt, AttemptOf, Listed};
+use crate::grant::{Attempt, AttemptOf, ListedGrant};
 use crate::identity::Identity;
 use crate::input::lease_id;
 use crate::metrics::Waited;
@@ -275,7 +275,7 @@ pub(crate) async fn carry_out<B: Serialize>(
     match outcome {
         Ok((listed, body)) => {
             let mut response = attempt.answer(&listed, body);
-            if let [Listed { lease, .. }] = listed.as_slice() {
+            if let [ListedGrant { lease, .. }] = listed.as_slice() {
                 let token = HeaderValue::from(lease.fencing_token().get());
                 response.headers_mut().insert(TOKEN, token);
             }
@@ -298,8 +298,8 @@ pub(crate) async fn carry_out<B: Serialize>(
 }
 
 impl Wanted {
-    fn lease_body(&self, listed: &Listed, attempt: &Attempt, waited: Duration) -> LeaseBody {
-        let Listed { lease, remaining } = listed;
+    fn lease_body(&self, listed: &ListedGrant, attempt: &Attempt, waited: Duration) -> LeaseBody {
+        let ListedGrant { lease, remaining } = listed;
         LeaseBody {
             name: lease.name().as_str().to_owned(),
             lease_id: lease.lease_id().to_hex(),
@@ -319,7 +319,7 @@ async fn granted(
     access: &OpenAccess,
     wanted: &mut Wanted,
     attempt: &mut Attempt,
-) -> Result<Vec<Listed>, Problem> {
+) -> Result<Vec<ListedGrant>, Problem> {
     let first = attempt.lease().min(MAX_FIRST_LEASE);
     wanted.options = std::mem::take(&mut wanted.options).with_lease_duration(first);
     let names = wanted.names.clone();

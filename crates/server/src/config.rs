@@ -187,9 +187,9 @@ pub(crate) struct UserConfig {
     pub(crate) prefixes: Vec<String>,
 }
 
-/// Somebody who has rights, whatever proves it.
+/// Somebody who has rights by an entry of the settings, whatever proves it.
 #[derive(Clone, Copy)]
-pub(crate) struct Entry<'a> {
+pub(crate) struct IdentityEntry<'a> {
     /// The list of the settings.
     list: &'static str,
     pub(crate) name: &'a str,
@@ -199,15 +199,15 @@ pub(crate) struct Entry<'a> {
     pub(crate) expires: Option<&'a str>,
 }
 
-impl fmt::Display for Entry<'_> {
+impl fmt::Display for IdentityEntry<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.list, self.name)
     }
 }
 
-impl Entry<'_> {
-    pub(crate) fn of_token(token: &TokenConfig) -> Entry<'_> {
-        Entry {
+impl IdentityEntry<'_> {
+    pub(crate) fn of_token(token: &TokenConfig) -> IdentityEntry<'_> {
+        IdentityEntry {
             list: "tokens",
             name: &token.name,
             rights: &token.rights,
@@ -217,8 +217,8 @@ impl Entry<'_> {
         }
     }
 
-    pub(crate) fn of_certificate(certificate: &CertificateConfig) -> Entry<'_> {
-        Entry {
+    pub(crate) fn of_certificate(certificate: &CertificateConfig) -> IdentityEntry<'_> {
+        IdentityEntry {
             list: "certificates",
             name: &certificate.name,
             rights: &certificate.rights,
@@ -228,8 +228,8 @@ impl Entry<'_> {
         }
     }
 
-    pub(crate) fn of_socket_user(user: &SocketUser) -> Entry<'_> {
-        Entry {
+    pub(crate) fn of_socket_user(user: &SocketUser) -> IdentityEntry<'_> {
+        IdentityEntry {
             list: "socket.users",
             name: &user.name,
             rights: &user.rights,
@@ -239,8 +239,8 @@ impl Entry<'_> {
         }
     }
 
-    pub(crate) fn of_user(user: &UserConfig) -> Entry<'_> {
-        Entry {
+    pub(crate) fn of_user(user: &UserConfig) -> IdentityEntry<'_> {
+        IdentityEntry {
             list: "proxy.users",
             name: &user.name,
             rights: &user.rights,
@@ -375,12 +375,14 @@ impl ServerConfig {
     }
 
     /// Everybody who has rights, in the order of the lists.
-    pub(crate) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+    pub(crate) fn entries(&self) -> impl Iterator<Item = IdentityEntry<'_>> {
         let users = self.proxy.iter().flat_map(|proxy| &proxy.users);
         let socket_users = self.socket.iter().flat_map(|socket| &socket.users);
-        let tokens = self.tokens.iter().map(Entry::of_token);
-        let certificates = self.certificates.iter().map(Entry::of_certificate);
-        let users = users.map(Entry::of_user).chain(socket_users.map(Entry::of_socket_user));
+        let tokens = self.tokens.iter().map(IdentityEntry::of_token);
+        let certificates = self.certificates.iter().map(IdentityEntry::of_certificate);
+        let users = users
+            .map(IdentityEntry::of_user)
+            .chain(socket_users.map(IdentityEntry::of_socket_user));
         tokens.chain(certificates).chain(users)
     }
 }

@@ -28,7 +28,7 @@ use crate::limits::Counted;
 use crate::open_access::OpenAccess;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
-use crate::watched::{COUNTS_AS, STILL_HERE, Scope, Watched};
+use crate::watched::{COUNTS_AS, STILL_HERE, WatchScope, Watched};
 
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
@@ -118,12 +118,12 @@ pub(crate) async fn events(
         Some(_) if !prefix.is_empty() => {
             return Err(Problem::invalid("name", "cannot be given together with `prefix`"));
         }
-        Some(name) => Scope::Name(lock_name(&name)?),
-        None => Scope::Prefix(prefix),
+        Some(name) => WatchScope::Name(lock_name(&name)?),
+        None => WatchScope::Prefix(prefix),
     };
     identity.may_on(Right::View, scope.text())?;
     let watched = match &scope {
-        Scope::Prefix(_) if !state => None,
+        WatchScope::Prefix(_) if !state => None,
         scope => Some(Watched::new(&app, scope)?),
     };
     let count = if state { COUNTS_AS } else { 1 };
@@ -163,7 +163,7 @@ struct Reader {
     app: App,
     identity: Identity,
     access: OpenAccess,
-    scope: Scope,
+    scope: WatchScope,
     watched: Option<Watched>,
     /// It is time to look at the store.
     looks_now: bool,
@@ -189,8 +189,8 @@ impl Reader {
         loop {
             self.changed.mark_unchanged();
             let wanted = |name: &LockName| match &self.scope {
-                Scope::Name(only) => only == name,
-                Scope::Prefix(prefix) => {
+                WatchScope::Name(only) => only == name,
+                WatchScope::Prefix(prefix) => {
                     name.as_str().starts_with(prefix) && self.identity.covers(name.as_str())
                 }
             };

@@ -67,7 +67,7 @@ pub(crate) struct AttemptOf<'a> {
 }
 
 /// A grant that its session, if any, lists.
-pub(crate) struct Listed {
+pub(crate) struct ListedGrant {
     pub(crate) lease: Lease,
     /// How long the lease is still valid.
     pub(crate) remaining: Duration,
@@ -130,7 +130,10 @@ impl Attempt {
     }
 
     /// Takes grants over from their guards: the session lists all of them, or all are released.
-    pub(crate) async fn take_over(&mut self, guards: Vec<Guard>) -> Result<Vec<Listed>, Problem> {
+    pub(crate) async fn take_over(
+        &mut self,
+        guards: Vec<Guard>,
+    ) -> Result<Vec<ListedGrant>, Problem> {
         for (guard, place) in guards.iter().zip(std::mem::take(&mut self.places)) {
             self.app.hold(guard.lease_id(), guard.remaining(), place);
         }
@@ -174,15 +177,15 @@ impl Attempt {
     }
 
     /// Answers with the grants.
-    pub(crate) fn answer(mut self, leases: &[Listed], body: impl Serialize) -> Response {
+    pub(crate) fn answer(mut self, leases: &[ListedGrant], body: impl Serialize) -> Response {
         self.is_reported = true;
-        for Listed { lease, .. } in leases {
+        for ListedGrant { lease, .. } in leases {
             let event = Event::of(What::Granted, lease.name()).by(&self.identity);
             self.app.events.publish(event.lease(lease.lease_id()).token(lease.fencing_token()));
         }
         self.count("acquired");
         let response = Json(body).into_response();
-        response.map(|body| Body::new(Answer { body, attempt: Some(self) }))
+        response.map(|body| Body::new(AnswerBody { body, attempt: Some(self) }))
     }
 
     /// Reports that the attempt has ended without a grant.
@@ -232,11 +235,11 @@ impl Drop for Attempt {
 }
 
 /// Lets a lease go out of this process.
-async fn detach(guard: Guard) -> Result<Listed, Problem> {
+async fn detach(guard: Guard) -> Result<ListedGrant, Problem> {
     let remaining = guard.remaining();
     // One name is acquired detached, and this sends no request. Of several, each is renewed.
     let lease = guard.detach().await.map_err(|error| Problem::from(error.error()))?;
-    Ok(Listed { lease, remaining })
+    Ok(ListedGrant { lease, remaining })
 }
 
 impl App {
@@ -285,12 +288,12 @@ impl App {
 
 /// The body of an answer with a grant. Once it was taken to be written, the client may know the
 /// grant; if it is dropped before, nobody does.
-struct Answer {
+struct AnswerBody {
     body: Body,
     attempt: Option<Attempt>,
 }
 
-impl HttpBody for Answer {
+impl HttpBody for AnswerBody {
     type Data = Bytes;
     type Error = axum::Error;
 
@@ -335,14 +338,14 @@ pub(crate) async fn extend_at_stop(app: &App, limit: Duration) {
 async fn extend(app: &App, read: &[Extension]) {
     let client = app.client.admin().client_id();
     for batch in read.chunks(BATCH) {
-        let line = |extension: &Extension| RenewRequest {
+        let renewal = |extension: &Extension| RenewRequest {
             name: extension.name.clone(),
             lease_id: extension.lease_id,
             client,
             purpose: Purpose::Keep(Hold::Detached(extension.lease)),
         };
-        let lines: Vec<RenewRequest> = batch.iter().map(line).collect();
-        let replies = app.engine().renew(&lines).await;
+        let renewals: Vec<RenewRequest> = batch.iter().map(renewal).collect();
+        let replies = app.engine().renew(&renewals).await;
         for (extension, reply) in batch.iter().zip(replies) {
             match reply {
                 // What was released meanwhile, or revoked, is over.

@@ -7,7 +7,7 @@ use holdline_core::Operator;
 use jiff::Timestamp;
 
 use crate::address::ClientAddress;
-use crate::config::{ConfigError, Entry};
+use crate::config::{ConfigError, IdentityEntry};
 use crate::problem::Problem;
 use crate::rights::{Right, Rights};
 
@@ -85,7 +85,7 @@ impl Identity {
     }
 
     /// Somebody whom an entry of the settings names.
-    pub(crate) fn of_entry(entry: Entry<'_>) -> Result<Identity, ConfigError> {
+    pub(crate) fn of_entry(entry: IdentityEntry<'_>) -> Result<Identity, ConfigError> {
         Ok(Identity::of(Known {
             name: entry.name.to_owned(),
             rights: rights(entry)?,
@@ -190,7 +190,7 @@ impl Identity {
 }
 
 /// Reads the rights by their names.
-fn rights(entry: Entry<'_>) -> Result<Rights, ConfigError> {
+fn rights(entry: IdentityEntry<'_>) -> Result<Rights, ConfigError> {
     entry.rights.iter().try_fold(Rights::default(), |rights, name| {
         rights.with(name).ok_or_else(|| {
             ConfigError::new(format_args!(
@@ -201,7 +201,7 @@ fn rights(entry: Entry<'_>) -> Result<Rights, ConfigError> {
 }
 
 /// Reads when a proof expires.
-fn expiry(entry: Entry<'_>) -> Result<Option<Timestamp>, ConfigError> {
+fn expiry(entry: IdentityEntry<'_>) -> Result<Option<Timestamp>, ConfigError> {
     let parsed = entry.expires.map(str::parse::<Timestamp>).transpose();
     parsed.map_err(|_| {
         ConfigError::new(format_args!("{entry}: `expires` is no time such as 2027-01-31T00:00:00Z"))
@@ -217,7 +217,7 @@ mod tests {
         let identity = |text: &str| {
             let text = format!("sha256 = \"{}\"\n{text}", "0".repeat(64));
             let token: TokenConfig = toml::from_str(&text).expect("a token");
-            Identity::of_entry(Entry::of_token(&token)).expect("good")
+            Identity::of_entry(IdentityEntry::of_token(&token)).expect("good")
         };
         identity(one).and(&identity(other))
     }

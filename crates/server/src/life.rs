@@ -58,22 +58,22 @@ pub(crate) enum PeerState {
 }
 
 /// A lease and its name.
-pub(crate) type Listed = (LockName, LeaseId);
+pub(crate) type NamedLease = (LockName, LeaseId);
 
 /// The sessions, attempts and answered grants of one store. `P` is the other end of a connection.
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
 pub(crate) struct Life<P> {
     most: MostSessions,
-    sessions: BTreeMap<LeaseId, Session>,
+    sessions: BTreeMap<LeaseId, ClientSession>,
     /// How many of them each owner has.
     by_owner: BTreeMap<String, usize>,
     /// The session that lists a lease.
     by_lease: BTreeMap<LeaseId, LeaseId>,
-    attempts: BTreeMap<AttemptId, Attempt>,
+    attempts: BTreeMap<AttemptId, AttemptState>,
     next_attempt: AttemptId,
     /// Grants that were answered and are not extended yet.
-    short: BTreeMap<LeaseId, Short<P>>,
+    short: BTreeMap<LeaseId, ShortLease<P>>,
 }
 
 /// How many sessions there may be.
@@ -89,16 +89,16 @@ pub(crate) type AttemptId = u64;
 
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
-struct Session {
+struct ClientSession {
     owner: String,
     duration: Duration,
     last_heartbeat: Moment,
-    leases: BTreeSet<Listed>,
+    leases: BTreeSet<NamedLease>,
     /// How many leases each attempt may still add.
     attempts: BTreeMap<AttemptId, usize>,
 }
 
-impl Session {
+impl ClientSession {
     fn is_over(&self, now: Moment) -> bool {
         now.since(self.last_heartbeat) >= self.duration
     }
@@ -110,18 +110,18 @@ impl Session {
 }
 
 #[derive(Clone, Debug)]
-struct Attempt {
+struct AttemptState {
     session: Option<LeaseId>,
     /// The name and the lease id that the client chose. Only the client gives it up.
-    key: Option<Listed>,
+    key: Option<NamedLease>,
     lease: Duration,
-    stage: Stage,
+    stage: AttemptStage,
     ended: CancellationToken,
 }
 
 /// The token of the attempt is no part of its state.
 #[cfg(test)]
-impl std::hash::Hash for Attempt {
+impl std::hash::Hash for AttemptState {
     fn hash<H: std::hash::Hasher>(&self, to: &mut H) {
         self.session.hash(to);
         self.key.hash(to);
@@ -132,16 +132,16 @@ impl std::hash::Hash for Attempt {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(test, derive(Hash))]
-enum Stage {
+enum AttemptStage {
     Waiting,
     /// Its session has ended: nothing is granted to it.
     Ended(SessionEnd),
-    Granted(Vec<Listed>),
+    Granted(Vec<NamedLease>),
 }
 
 #[derive(Clone, Debug)]
 #[cfg_attr(test, derive(Hash))]
-struct Short<P> {
+struct ShortLease<P> {
     name: LockName,
     session: Option<LeaseId>,
     lease: Duration,
@@ -175,7 +175,7 @@ pub(crate) struct Begin<'a> {
     pub(crate) session: Option<LeaseId>,
     pub(crate) owner: &'a str,
     /// The name and the lease id that the client chose.
-    pub(crate) key: Option<Listed>,
+    pub(crate) key: Option<NamedLease>,
     /// The whole lease; that of a session is its duration.
     pub(crate) lease: Duration,
 }
@@ -211,7 +211,7 @@ impl<P> Life<P> {
         id: LeaseId,
         owner: &str,
         duration: Duration,
-        leases: BTreeSet<Listed>,
+        leases: BTreeSet<NamedLease>,
         now: Moment,
     ) -> Result<(), Refusal> {
         if self.sessions.len() >= self.most.total {
@@ -226,7 +226,7 @@ impl<P> Life<P> {
             self.unlist(name, *lease);
             self.by_lease.insert(*lease, id);
         }
-        let session = Session {
+        let session = ClientSession {
             owner: owner.to_owned(),
             duration,
             last_heartbeat: now,
@@ -238,7 +238,12 @@ impl<P> Life<P> {
     }
 
     /// Returns an open session of this owner.
-    fn session(&mut self, id: LeaseId, owner: &str, now: Moment) -> Result<&mut Session, Refusal> {
+    fn session(
+        &mut self,
+        id: LeaseId,
+        owner: &str,
+        now: Moment,
+    ) -> Result<&mut ClientSession, Refusal> {
         let session = self.sessions.get_mut(&id).filter(|session| session.owner == owner);
         session.filter(|session| !session.is_over(now)).ok_or(Refusal::NoSession)
     }
@@ -249,7 +254,7 @@ impl<P> Life<P> {
         id: LeaseId,
         owner: &str,
         now: Moment,
-    ) -> Result<(Duration, BTreeSet<Listed>), Refusal> {
+    ) -> Result<(Duration, BTreeSet<NamedLease>), Refusal> {
         let session = self.session(id, owner, now)?;
         session.last_heartbeat = now;
         Ok((session.duration, session.leases.clone()))
@@ -261,7 +266,7 @@ impl<P> Life<P> {
         id: LeaseId,
         owner: &str,
         now: Moment,
-    ) -> Result<BTreeSet<Listed>, Refusal> {
+    ) -> Result<BTreeSet<NamedLease>, Refusal> {
         self.session(id, owner, now)?;
         let Some(session) = self.remove(id, SessionEnd::Closed) else {
             return Err(Refusal::NoSession);
@@ -274,7 +279,7 @@ impl<P> Life<P> {
 
     /// Forgets the sessions that are over; returns how many.
     pub(crate) fn sweep(&mut self, now: Moment) -> usize {
-        let over = |(id, session): (&LeaseId, &Session)| session.is_over(now).then_some(*id);
+        let over = |(id, session): (&LeaseId, &ClientSession)| session.is_over(now).then_some(*id);
         let over: Vec<LeaseId> = self.sessions.iter().filter_map(over).collect();
         for id in &over {
             self.remove(*id, SessionEnd::Silent);
@@ -282,7 +287,7 @@ impl<P> Life<P> {
         over.len()
     }
 
-    fn remove(&mut self, id: LeaseId, end: SessionEnd) -> Option<Session> {
+    fn remove(&mut self, id: LeaseId, end: SessionEnd) -> Option<ClientSession> {
         let session = self.sessions.remove(&id)?;
         if let Some(count) = self.by_owner.get_mut(&session.owner) {
             *count -= 1;
@@ -297,13 +302,13 @@ impl<P> Life<P> {
             let Some(attempt) = self.attempts.get_mut(attempt) else { continue };
             match (&attempt.stage, end) {
                 // Silence takes nothing from somebody who is about to be answered.
-                (Stage::Granted(_), SessionEnd::Silent) => {
+                (AttemptStage::Granted(_), SessionEnd::Silent) => {
                     attempt.session = None;
                     attempt.lease = attempt.lease.min(MAX_FIRST_LEASE);
                 }
                 // Its leases are among those that are released.
                 _ => {
-                    attempt.stage = Stage::Ended(end);
+                    attempt.stage = AttemptStage::Ended(end);
                     attempt.ended.cancel();
                 }
             }
@@ -334,11 +339,11 @@ impl<P> Life<P> {
         }
         self.next_attempt += 1;
         let ended = CancellationToken::new();
-        let attempt = Attempt {
+        let attempt = AttemptState {
             session: begin.session,
             key: begin.key.clone(),
             lease,
-            stage: Stage::Waiting,
+            stage: AttemptStage::Waiting,
             ended: ended.clone(),
         };
         self.attempts.insert(id, attempt);
@@ -350,17 +355,17 @@ impl<P> Life<P> {
     pub(crate) fn granted(
         &mut self,
         id: AttemptId,
-        grants: Vec<Listed>,
+        grants: Vec<NamedLease>,
         now: Moment,
     ) -> Result<(), SessionEnd> {
         let Some(attempt) = self.attempts.get_mut(&id) else { return Err(SessionEnd::Closed) };
-        if let Stage::Ended(end) = attempt.stage {
+        if let AttemptStage::Ended(end) = attempt.stage {
             return Err(end);
         }
         if let Some(session) = attempt.session {
             let open = self.sessions.get_mut(&session).filter(|session| !session.is_over(now));
             let Some(open) = open else {
-                attempt.stage = Stage::Ended(SessionEnd::Silent);
+                attempt.stage = AttemptStage::Ended(SessionEnd::Silent);
                 return Err(SessionEnd::Silent);
             };
             for grant in &grants {
@@ -369,7 +374,7 @@ impl<P> Life<P> {
             }
             open.attempts.insert(id, 0);
         }
-        attempt.stage = Stage::Granted(grants);
+        attempt.stage = AttemptStage::Granted(grants);
         Ok(())
     }
 
@@ -379,12 +384,12 @@ impl<P> Life<P> {
         P: Clone,
     {
         let Some(attempt) = self.end_attempt(id) else { return };
-        let Stage::Granted(grants) = attempt.stage else { return };
+        let AttemptStage::Granted(grants) = attempt.stage else { return };
         if !is_long(attempt.lease) {
             return;
         }
         for (name, lease) in grants {
-            let short = Short {
+            let short = ShortLease {
                 name,
                 session: attempt.session,
                 lease: attempt.lease,
@@ -397,12 +402,12 @@ impl<P> Life<P> {
 
     /// The attempt ends without an answer. Returns the grants that nobody will know of, or the id
     /// that the client gave up when it closed its session: the caller releases them.
-    pub(crate) fn left(&mut self, id: AttemptId) -> Vec<Listed> {
+    pub(crate) fn left(&mut self, id: AttemptId) -> Vec<NamedLease> {
         let Some(attempt) = self.end_attempt(id) else { return Vec::new() };
         let left = match (attempt.stage, attempt.key) {
-            (Stage::Granted(grants), None) => grants,
+            (AttemptStage::Granted(grants), None) => grants,
             // The store may have granted it a moment ago.
-            (Stage::Ended(SessionEnd::Closed), Some(key)) => vec![key],
+            (AttemptStage::Ended(SessionEnd::Closed), Some(key)) => vec![key],
             _ => Vec::new(),
         };
         for (name, lease) in &left {
@@ -411,7 +416,7 @@ impl<P> Life<P> {
         left
     }
 
-    fn end_attempt(&mut self, id: AttemptId) -> Option<Attempt> {
+    fn end_attempt(&mut self, id: AttemptId) -> Option<AttemptState> {
         let attempt = self.attempts.remove(&id)?;
         let session = attempt.session.and_then(|session| self.sessions.get_mut(&session));
         if let Some(session) = session {
@@ -457,12 +462,12 @@ impl<P> Life<P> {
     /// server stops.
     pub(crate) fn read_at_stop(&mut self, look: impl Fn(&P) -> PeerState) -> Vec<Extension> {
         let short = std::mem::take(&mut self.short);
-        let stands = |short: &Short<P>| {
+        let stands = |short: &ShortLease<P>| {
             short.peer.as_ref().is_none_or(|peer| look(peer) != PeerState::Broken)
         };
         let stand = short.into_iter().filter(|(_, short)| stands(short));
         stand
-            .map(|(lease_id, Short { name, lease, .. })| Extension { name, lease_id, lease })
+            .map(|(lease_id, ShortLease { name, lease, .. })| Extension { name, lease_id, lease })
             .collect()
     }
 }

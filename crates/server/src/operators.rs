@@ -37,7 +37,9 @@ impl App {
                 Problem::not_found("nobody with this id waits for the name")
             }
             Operation::Unfreeze { .. } => Problem::not_found("the name is not frozen"),
-            _ => Problem::not_found("there is nothing to act on"),
+            Operation::RevokeHolder { .. }
+            | Operation::Freeze { .. }
+            | Operation::RaiseFence { .. } => Problem::not_found("there is nothing to act on"),
         };
         match self.operate(identity, operation).await? {
             OperationReply::NothingThere => Err(nothing_there),
@@ -111,7 +113,9 @@ impl RevokedBody {
             OperationReply::Notified { left } => {
                 RevokedBody { ended: false, left_ms: left.map(millis) }
             }
-            _ => RevokedBody { ended: true, left_ms: None },
+            OperationReply::Done | OperationReply::NothingThere => {
+                RevokedBody { ended: true, left_ms: None }
+            }
         }
     }
 }

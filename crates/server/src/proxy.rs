@@ -13,7 +13,7 @@ use std::net::{IpAddr, SocketAddr};
 use http::{HeaderMap, HeaderName};
 
 use crate::address::{Network, PeerAddress};
-use crate::config::{ConfigError, Entry, ProxyConfig};
+use crate::config::{ConfigError, IdentityEntry, ProxyConfig};
 use crate::identity::Identity;
 use crate::problem::Problem;
 
@@ -57,7 +57,8 @@ impl Proxy {
                  `proxy.trust_this_machine = true` if no other process is on it"
             )));
         }
-        let users = config.users.iter().map(|user| Identity::of_entry(Entry::of_user(user)));
+        let users =
+            config.users.iter().map(|user| Identity::of_entry(IdentityEntry::of_user(user)));
         Ok(Proxy {
             header: header.transpose()?,
             adds_forwarded_for: config.forwarded_for,

@@ -48,7 +48,7 @@ impl Sender {
 }
 
 /// What is known of a request before it is answered.
-pub(crate) struct Entry {
+pub(crate) struct LoggedRequest {
     method: Method,
     /// The lock name as it stands in the path, in use only if lines are wanted.
     name: Option<String>,
@@ -58,13 +58,13 @@ pub(crate) struct Entry {
     began: Instant,
 }
 
-impl Entry {
+impl LoggedRequest {
     /// Looks at a request, and prepares it to carry who sends it.
-    pub(crate) fn of<B>(request: &mut Request<B>, access: &Access) -> Entry {
+    pub(crate) fn of<B>(request: &mut Request<B>, access: &Access) -> LoggedRequest {
         let shows_proof = request.headers().contains_key(AUTHORIZATION)
             || access.proxy_header().is_some_and(|header| request.headers().contains_key(header));
         let caller = request.extensions().get::<Caller>();
-        let mut entry = Entry {
+        let mut logged = LoggedRequest {
             method: request.method().clone(),
             name: None,
             sender: None,
@@ -74,12 +74,12 @@ impl Entry {
         };
         if tracing::enabled!(target: TARGET, tracing::Level::INFO) {
             let pattern = request.extensions().get::<MatchedPath>();
-            entry.name = pattern.and_then(|pattern| name(pattern.as_str(), request.uri().path()));
+            logged.name = pattern.and_then(|pattern| name(pattern.as_str(), request.uri().path()));
             let sender = Sender::default();
             request.extensions_mut().insert(sender.clone());
-            entry.sender = Some(sender);
+            logged.sender = Some(sender);
         }
-        entry
+        logged
     }
 
     pub(crate) fn took(&self) -> Duration {
@@ -89,23 +89,23 @@ impl Entry {
 
 impl RequestLog {
     /// Writes the lines about a request that is answered. `path` is the pattern of its route.
-    pub(crate) fn write(&self, entry: &Entry, path: &str, status: StatusCode) {
-        let Some(from) = entry.from else { return };
+    pub(crate) fn write(&self, logged: &LoggedRequest, path: &str, status: StatusCode) {
+        let Some(from) = logged.from else { return };
         // A form has its token in the body.
-        let is_wrong = entry.shows_proof || entry.method == Method::POST;
+        let is_wrong = logged.shows_proof || logged.method == Method::POST;
         if status == StatusCode::UNAUTHORIZED && is_wrong {
-            self.write_wrong(entry, path, from);
+            self.write_wrong(logged, path, from);
         }
-        let Some(sender) = &entry.sender else { return };
-        let method = &entry.method;
+        let Some(sender) = &logged.sender else { return };
+        let method = &logged.method;
         let status = status.as_u16();
-        let name = entry.name.as_deref().unwrap_or_default();
+        let name = logged.name.as_deref().unwrap_or_default();
         let who = sender.0.get().map(Identity::name).unwrap_or_default();
-        let ms = entry.took().as_millis();
+        let ms = logged.took().as_millis();
         tracing::info!(target: TARGET, %method, path, name, status, ms, who, %from);
     }
 
-    fn write_wrong(&self, entry: &Entry, path: &str, from: ClientAddress) {
+    fn write_wrong(&self, logged: &LoggedRequest, path: &str, from: ClientAddress) {
         let mut window = self.0.lock();
         let now = Instant::now();
         if window.began.is_none_or(|began| now.duration_since(began) >= WINDOW) {
@@ -117,7 +117,7 @@ impl RequestLog {
         }
         window.count = window.count.saturating_add(1);
         if window.count <= MOST_WRONG {
-            let method = &entry.method;
+            let method = &logged.method;
             tracing::warn!(target: TARGET, %from, %method, path, "a wrong proof was sent, or none");
         }
     }

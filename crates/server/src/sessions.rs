@@ -124,9 +124,10 @@ pub(crate) async fn open(
     }
     let mut leases = BTreeSet::new();
     for lease in &body.leases {
-        let entry = (lock_name(&lease.name)?, lease_id("leases.lease_id", &lease.lease_id)?);
-        identity.may_on(Right::Lock, entry.0.as_str())?;
-        leases.insert(entry);
+        let name = lock_name(&lease.name)?;
+        let id = lease_id("leases.lease_id", &lease.lease_id)?;
+        identity.may_on(Right::Lock, name.as_str())?;
+        leases.insert((name, id));
     }
     let id = app.draw_session();
     let now = app.client.clock().now();
@@ -205,22 +206,22 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
     let beat = app.life.lock().heartbeat(id, identity.name(), sent);
     let (duration, leases) = beat.map_err(|refusal| app.refused(refusal, Some(id)))?;
     let client = app.client.admin().client_id();
-    let line = |(name, lease_id): &(LockName, LeaseId)| RenewRequest {
+    let renewal = |(name, lease_id): &(LockName, LeaseId)| RenewRequest {
         name: name.clone(),
         lease_id: *lease_id,
         client,
         purpose: Purpose::Keep(Hold::Detached(duration)),
     };
-    let lines: Vec<RenewRequest> = leases.iter().map(line).collect();
-    let replies = app.engine().renew(&lines).await;
+    let renewals: Vec<RenewRequest> = leases.iter().map(renewal).collect();
+    let replies = app.engine().renew(&renewals).await;
     let mut kept = Vec::with_capacity(leases.len());
-    for (entry, reply) in leases.into_iter().zip(replies) {
+    for ((name, lease_id), reply) in leases.into_iter().zip(replies) {
         let (state, valid_for) = match reply {
             Ok(RenewReply::Renewed { left }) => {
                 // The session lists it, so its client can know it: it is short no longer.
-                app.life.lock().extended(entry.1);
+                app.life.lock().extended(lease_id);
                 let left = left.unwrap_or(duration);
-                app.keep(entry.1, left, identity);
+                app.keep(lease_id, left, identity);
                 let until = valid_until(sent, Some(left), DEFAULT_DRIFT_PPM);
                 let remaining = app.client.clock().now().until(until);
                 (LeaseState::Renewed, valid_from_arrival(remaining))
@@ -233,12 +234,15 @@ async fn renewed(app: &App, identity: &Identity, id: LeaseId) -> Result<SessionV
             }
         };
         if state == LeaseState::Lost {
-            app.life.lock().unlist(&entry.0, entry.1);
-            app.lost(&entry.0, entry.1, identity);
+            app.life.lock().unlist(&name, lease_id);
+            app.lost(&name, lease_id, identity);
         }
-        let name = entry.0.as_str().to_owned();
-        let lease_id = entry.1.to_hex();
-        kept.push(KeptLease { name, lease_id, state, valid_for_ms: millis(valid_for) });
+        kept.push(KeptLease {
+            name: name.as_str().to_owned(),
+            lease_id: lease_id.to_hex(),
+            state,
+            valid_for_ms: millis(valid_for),
+        });
     }
     Ok(SessionView {
         session: id.to_hex(),

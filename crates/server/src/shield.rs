@@ -29,7 +29,7 @@ use crate::identity::Identity;
 use crate::limits::Counted;
 use crate::metrics::Waited;
 use crate::problem::Problem;
-use crate::request_log::{Entry, Sender};
+use crate::request_log::{LoggedRequest, Sender};
 
 /// The headers of every answer, with room for those of its own. A clone copies no text.
 static HEADERS: LazyLock<HeaderMap> = LazyLock::new(|| {
@@ -82,10 +82,10 @@ where
 
     fn call(&mut self, mut request: Request) -> Self::Future {
         let app = self.app.clone();
-        let entry = Entry::of(&mut request, &app.access.read());
+        let logged = LoggedRequest::of(&mut request, &app.access.read());
         let path = request.extensions().get::<MatchedPath>().cloned();
         let checked = app.hosts.read().check(request.headers(), request.uri());
-        let counted = checked.and_then(|()| count_forwarded(&app, &entry));
+        let counted = checked.and_then(|()| count_forwarded(&app, &logged));
         let answered = counted.map(|counted| (counted, self.route.call(request)));
         Box::pin(async move {
             let mut response = match answered {
@@ -98,9 +98,9 @@ where
             };
             let path = path.as_ref().map_or("other", MatchedPath::as_str);
             let has_waited = response.extensions().get::<Waited>().is_some();
-            let took = (!has_waited).then(|| entry.took());
+            let took = (!has_waited).then(|| logged.took());
             app.metrics.request(path, response.status().as_u16(), took);
-            app.request_log.write(&entry, path, response.status());
+            app.request_log.write(&logged, path, response.status());
             let of_route = std::mem::replace(response.headers_mut(), HEADERS.clone());
             response.headers_mut().extend(of_route);
             Ok(response)
@@ -110,8 +110,8 @@ where
 
 /// A request of a client behind a proxy counts as a connection of its address, since it takes one
 /// of the proxy's.
-fn count_forwarded(app: &App, entry: &Entry) -> Result<Option<Counted>, Problem> {
-    match entry.from {
+fn count_forwarded(app: &App, logged: &LoggedRequest) -> Result<Option<Counted>, Problem> {
+    match logged.from {
         Some(ClientAddress::Forwarded(client)) => {
             app.limits.connection(&client.to_string()).map(Some)
         }

@@ -27,17 +27,17 @@ const MOST: usize = 5_000;
 pub(crate) const COUNTS_AS: usize = 10;
 
 /// Which locks a stream is about.
-pub(crate) enum Scope {
+pub(crate) enum WatchScope {
     Name(LockName),
     Prefix(String),
 }
 
-impl Scope {
+impl WatchScope {
     /// Returns the name or the prefix, for which the reader needs the right.
     pub(crate) fn text(&self) -> &str {
         match self {
-            Scope::Name(name) => name.as_str(),
-            Scope::Prefix(prefix) => prefix,
+            WatchScope::Name(name) => name.as_str(),
+            WatchScope::Prefix(prefix) => prefix,
         }
     }
 }
@@ -54,10 +54,10 @@ pub(crate) struct Watched {
 }
 
 impl Watched {
-    pub(crate) fn new(app: &App, scope: &Scope) -> Result<Watched, Problem> {
+    pub(crate) fn new(app: &App, scope: &WatchScope) -> Result<Watched, Problem> {
         let (pattern, name) = match scope {
-            Scope::Name(name) => (NamePattern::of_name(name), Some(name.clone())),
-            Scope::Prefix(prefix) => (NamePattern::of_prefix(prefix), None),
+            WatchScope::Name(name) => (NamePattern::of_name(name), Some(name.clone())),
+            WatchScope::Prefix(prefix) => (NamePattern::of_prefix(prefix), None),
         };
         let options =
             WatchOptions::default().with_interval(LOOK).with_max_names(MOST).with_max_entries(MOST);

@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 
-use crate::data::{Entry, Hash, Keyspace, SortedSet, Stream, Value};
+use crate::data::{Hash, KeyEntry, Keyspace, SortedSet, Stream, Value};
 use crate::errors::{ErrorReply, NOT_INTEGER, WRONG_TYPE};
 use crate::number;
 use crate::resp::Reply;
@@ -66,7 +66,7 @@ impl<'a> Call<'a> {
     }
 
     /// Returns the entry under a key, if it exists and has not expired.
-    pub(crate) fn entry(&mut self, key: &[u8]) -> Option<&mut Entry> {
+    pub(crate) fn entry(&mut self, key: &[u8]) -> Option<&mut KeyEntry> {
         let now = self.now_ms();
         let used = self.state.commands_run;
         let expired_key = self.space().get(key)?.is_expired(now);
@@ -90,14 +90,14 @@ impl<'a> Call<'a> {
     /// Returns the value under a key, and creates it if necessary.
     pub(crate) fn make<K: ValueType>(&mut self, key: &[u8]) -> Result<&mut K, ErrorReply> {
         if self.entry(key).is_none() {
-            self.space().insert(key, Entry::new(K::fresh()));
+            self.space().insert(key, KeyEntry::new(K::fresh()));
         }
         let entry = self.space().get_mut(key);
         entry.and_then(|entry| K::of(&mut entry.value)).ok_or(WRONG_TYPE.into())
     }
 
     /// Replaces the value under a key, and its expiry.
-    pub(crate) fn put(&mut self, key: &[u8], entry: Entry) {
+    pub(crate) fn put(&mut self, key: &[u8], entry: KeyEntry) {
         self.space().insert(key, entry);
         self.changed(key);
     }

@@ -6,7 +6,7 @@ use holdline_core::Moment;
 
 use crate::clock::WallClock;
 use crate::config::Config;
-use crate::data::{Entry, Keyspace};
+use crate::data::{KeyEntry, Keyspace};
 use crate::number::SeededRng;
 use crate::options::RedisOptions;
 use crate::pubsub::Channels;
@@ -185,7 +185,7 @@ impl ServerData {
         let random = policy.ends_with("-random");
         let all = self.databases.iter().enumerate();
         let all = all.flat_map(|(db, space)| space.iter().map(move |(key, e)| (db, key, e)));
-        let candidates: Vec<(usize, &Vec<u8>, &Entry)> =
+        let candidates: Vec<(usize, &Vec<u8>, &KeyEntry)> =
             all.filter(|(_, _, entry)| !volatile || entry.expires_at.is_some()).collect();
         let chosen = if random {
             let at = self.rng.below(candidates.len() as u64);

@@ -24,11 +24,12 @@ type Sink = Box<dyn Fn(Event) + Send + Sync>;
 pub struct Recorder {
     clock: SystemClock,
     sink: Sink,
-    state: Mutex<State>,
+    attempts: Mutex<KnownAttempts>,
 }
 
+/// What the recorder knows of attempts, so that it can record when they were queued.
 #[derive(Default)]
-struct State {
+struct KnownAttempts {
     /// When a lease id was first known to be queued.
     queued: HashMap<ShortLeaseId, Moment>,
     /// The one attempt of this process for a name, where there is only one at a time.
@@ -42,7 +43,7 @@ impl Recorder {
     /// The machine gives no timer.
     pub fn new(sink: impl Fn(Event) + Send + Sync + 'static) -> io::Result<Recorder> {
         let clock = SystemClock::new(ClockKind::Boottime)?;
-        Ok(Recorder { clock, sink: Box::new(sink), state: Mutex::default() })
+        Ok(Recorder { clock, sink: Box::new(sink), attempts: Mutex::default() })
     }
 
     /// Reads the clock that stamps all events.
@@ -58,15 +59,15 @@ impl Recorder {
     /// Marks this as the only attempt for the name on this recorder, so that it can be recorded as
     /// queued at once and not only with the grant.
     pub fn alone(&self, attempt: u64, name: &LockName) {
-        self.state().alone.insert(name.clone(), attempt);
+        self.attempts().alone.insert(name.clone(), attempt);
     }
 
     /// Records a grant and its validity.
     pub fn granted(&self, attempt: u64, guard: &Guard) {
         let queued = {
-            let mut state = self.state();
-            let at = state.queued.remove(&guard.lease_id().short());
-            at.filter(|_| state.alone.get(guard.name()) != Some(&attempt))
+            let mut attempts = self.attempts();
+            let at = attempts.queued.remove(&guard.lease_id().short());
+            at.filter(|_| attempts.alone.get(guard.name()) != Some(&attempt))
         };
         if let Some(at) = queued {
             (self.sink)(Event { at, attempt, seen: Seen::Queued });
@@ -117,8 +118,8 @@ impl Recorder {
         (self.sink)(Event { at: self.now(), attempt, seen });
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn attempts(&self) -> MutexGuard<'_, KnownAttempts> {
+        self.attempts.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -131,12 +132,12 @@ impl Observer for Recorder {
     ) {
         let at = self.now();
         let attempt = {
-            let mut state = self.state();
-            if state.queued.contains_key(&subject.lease_id) {
+            let mut attempts = self.attempts();
+            if attempts.queued.contains_key(&subject.lease_id) {
                 return;
             }
-            state.queued.insert(subject.lease_id, at);
-            state.alone.get(subject.name).copied()
+            attempts.queued.insert(subject.lease_id, at);
+            attempts.alone.get(subject.name).copied()
         };
         if let Some(attempt) = attempt {
             (self.sink)(Event { at, attempt, seen: Seen::Queued });

@@ -26,7 +26,7 @@ pub(crate) struct Answer {
 
 /// A write that was accepted.
 #[derive(Clone, Copy, Debug)]
-struct Write {
+struct RegisterWrite {
     base: Version,
     by: u64,
     at: Moment,
@@ -34,7 +34,7 @@ struct Write {
 
 /// All that was written to one register.
 #[derive(Debug, Default)]
-pub(crate) struct Chain(Vec<Write>);
+pub(crate) struct Chain(Vec<RegisterWrite>);
 
 /// An accepted write whose element is not in the set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,10 +52,10 @@ impl Chain {
     }
 
     fn write(&mut self, base: Version, by: u64, at: Moment) {
-        self.0.push(Write { base, by, at });
+        self.0.push(RegisterWrite { base, by, at });
     }
 
-    fn of(&self, version: Version) -> Option<&Write> {
+    fn of(&self, version: Version) -> Option<&RegisterWrite> {
         self.0.get(usize::try_from(version.checked_sub(1)?).ok()?)
     }
 

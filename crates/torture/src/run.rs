@@ -13,7 +13,7 @@ use crate::plan::{MORE_PAUSES, READY};
 use crate::relay::Relay;
 use crate::report::Report;
 use crate::schedule::Schedule;
-use crate::stage::{At, Stage, State};
+use crate::stage::{At, Stage, TortureState};
 use crate::strike::Striker;
 use crate::verdict::{self, Ending};
 use crate::wire::Assignment;
@@ -136,7 +136,7 @@ async fn start(
         });
     }
     let crew = Crew::start(stage, &plan.worker, assignments)?;
-    let ready = |state: &State| {
+    let ready = |state: &TortureState| {
         let all = state.slots.iter().all(|slot| slot.at != At::Away);
         (all || !state.failures.is_empty()).then_some(())
     };
@@ -171,8 +171,9 @@ async fn torment(plan: &Plan, striker: &Striker, crew: &mut Crew) -> Result<(), 
     let holders = plan.faults.contains(&Fault::PauseHolder);
     let pauses = Schedule::new(plan.seed, &[Fault::PauseHolder]);
     for (step, _) in pauses.zip(0..if holders { MORE_PAUSES } else { 0 }) {
-        let bitten =
-            |state: &State| state.registers.iter().any(|it| !it.unfenced().lost().is_empty());
+        let bitten = |state: &TortureState| {
+            state.registers.iter().any(|it| !it.unfenced().lost().is_empty())
+        };
         if failed() || bitten(&stage.lock()) {
             break;
         }

@@ -23,7 +23,7 @@ const MESSAGES: usize = 5;
 pub(crate) struct Stage {
     pub(crate) clock: SystemClock,
     pub(crate) names: Vec<LockName>,
-    state: Mutex<State>,
+    state: Mutex<TortureState>,
     changed: Notify,
 }
 
@@ -52,19 +52,20 @@ pub(crate) struct WorkerSlot {
 
 /// An attempt that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct Open {
+struct OpenAttempt {
     name: usize,
     called: Moment,
     granted: Option<Moment>,
 }
 
+/// What is known of the run so far.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct TortureState {
     pub(crate) registers: Vec<Register>,
     pub(crate) events: Vec<Event>,
     pub(crate) notes: Vec<Note>,
     pub(crate) slots: Vec<WorkerSlot>,
-    open: HashMap<u64, Open>,
+    open: HashMap<u64, OpenAttempt>,
     pub(crate) acquisitions: u64,
     /// By name, who wrote last.
     pub(crate) last_writer: Vec<Option<u64>>,
@@ -81,22 +82,22 @@ pub(crate) struct State {
 
 impl Stage {
     pub(crate) fn new(names: Vec<LockName>, slots: usize, accepts_all: bool) -> io::Result<Stage> {
-        let state = State {
+        let state = TortureState {
             registers: names.iter().map(|_| Register::new(accepts_all)).collect(),
             last_writer: vec![None; names.len()],
             slots: vec![WorkerSlot { at: At::Away, pid: None, serial: 0 }; slots],
-            ..State::default()
+            ..TortureState::default()
         };
         let clock = SystemClock::new(ClockKind::Boottime)?;
         Ok(Stage { clock, names, state: Mutex::new(state), changed: Notify::new() })
     }
 
-    pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
+    pub(crate) fn lock(&self) -> MutexGuard<'_, TortureState> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Takes the results after all workers have ended.
-    pub(crate) fn take(&self) -> State {
+    pub(crate) fn take(&self) -> TortureState {
         std::mem::take(&mut *self.lock())
     }
 
@@ -138,7 +139,7 @@ impl Stage {
     pub(crate) async fn until<T>(
         &self,
         limit: Duration,
-        mut found: impl FnMut(&State) -> Option<T>,
+        mut found: impl FnMut(&TortureState) -> Option<T>,
     ) -> Option<T> {
         let end = tokio::time::Instant::now() + limit;
         loop {
@@ -165,7 +166,7 @@ impl Stage {
     }
 }
 
-impl State {
+impl TortureState {
     fn receive(
         &mut self,
         names: &[LockName],
@@ -204,7 +205,7 @@ impl State {
                 let Some(name) = names.iter().position(|known| known == name) else {
                     return self.failures.push(format!("a worker asked for {name}"));
                 };
-                let open = Open { name, called: event.at, granted: None };
+                let open = OpenAttempt { name, called: event.at, granted: None };
                 self.open.insert(event.attempt, open);
             }
             Seen::Granted { .. } => {

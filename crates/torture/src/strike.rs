@@ -11,7 +11,7 @@ use crate::history::Note;
 use crate::plan::SERVER;
 use crate::relay::{Flow, Relay};
 use crate::schedule::Step;
-use crate::stage::{At, Stage, State};
+use crate::stage::{At, Stage, TortureState};
 use crate::{Fault, Injection, Nemesis};
 
 /// How long to look for a holder that may be stopped.
@@ -79,7 +79,7 @@ impl Striker {
             At::Thinking { attempt, name } => Some(Thinker { slot, attempt, name }),
             _ => None,
         };
-        let found = |state: &State| {
+        let found = |state: &TortureState| {
             let slots = state.slots.iter().map(|slot| slot.at).enumerate();
             let holders: Vec<_> = slots.filter_map(at).collect();
             holders.get(which % holders.len().max(1)).copied()
@@ -96,7 +96,7 @@ impl Striker {
             return;
         }
         let limit = self.freed_within.saturating_mul(2);
-        let another = |state: &State| {
+        let another = |state: &TortureState| {
             state.last_writer[name].filter(|writer| *writer > 0 && *writer != attempt).map(drop)
         };
         self.stage.lock().last_writer[name] = None;
@@ -105,7 +105,7 @@ impl Striker {
         self.stage.signal(slot, Signal::CONT);
         self.note(step.fault, from, Some(slot), None);
         // What it does now is what all this is about.
-        let written = |state: &State| {
+        let written = |state: &TortureState| {
             let at = state.slots[slot].at;
             (at != At::Thinking { attempt, name }).then_some(())
         };

@@ -11,7 +11,7 @@ use holdline_core::LockName;
 
 use crate::checker::{Rules, Violation, ViolationKind, check};
 use crate::register::{Lost, Stale};
-use crate::stage::State;
+use crate::stage::TortureState;
 use crate::{Assumed, Fault, Plan, Report, Verdict};
 
 /// How many witnesses of one kind are reported.
@@ -29,7 +29,12 @@ pub(crate) struct Ending {
 }
 
 /// Judges what was seen.
-pub(crate) fn judge(plan: &Plan, state: State, names: &[LockName], ending: &Ending) -> Report {
+pub(crate) fn judge(
+    plan: &Plan,
+    state: TortureState,
+    names: &[LockName],
+    ending: &Ending,
+) -> Report {
     let mut faults: BTreeMap<Fault, u64> = BTreeMap::new();
     for note in &state.notes {
         *faults.entry(note.fault).or_default() += 1;
@@ -90,7 +95,7 @@ struct Written {
     fenced_lost: Vec<String>,
 }
 
-fn written(state: &State, names: &[LockName]) -> Written {
+fn written(state: &TortureState, names: &[LockName]) -> Written {
     let registers = || names.iter().zip(&state.registers);
     let stale = registers().flat_map(|(name, register)| {
         register.stale.iter().map(move |stale| stale_witness(name, stale))
@@ -201,7 +206,7 @@ mod tests {
             let orphans = Vec::new();
             let lease = Duration::from_secs(1);
             let ending = Ending { stuck, orphans, nodes: 1, lease, engine: "memory" };
-            judge(plan, State::default(), &[], &ending)
+            judge(plan, TortureState::default(), &[], &ending)
         };
         let idle = report(&plan);
         assert_eq!(idle.verdict, Verdict::ProvesNothing);

@@ -310,24 +310,10 @@ impl Worker {
 }
 
 fn erred(attempt: u64, error: &LockError) {
-    let kind = kind_of(error.kind()).to_owned();
     let expected = may_be(error.kind());
+    // All others are reported in full.
+    let kind = if expected { error.kind().word() } else { "other" }.to_owned();
     send(&WorkerMessage::Erred { attempt, kind, message: error.to_string(), expected });
-}
-
-/// The short names of expected failures; all others are reported in full.
-fn kind_of(kind: &ErrorKind) -> &'static str {
-    match kind {
-        ErrorKind::Busy { .. } => "busy",
-        ErrorKind::TimedOut { .. } => "timed_out",
-        ErrorKind::Lost { .. } => "lost",
-        ErrorKind::TooManyWaiters { .. } => "too_many_waiters",
-        ErrorKind::NoQuorum { .. } => "no_quorum",
-        ErrorKind::Quarantined { .. } => "quarantined",
-        ErrorKind::NotInitialised => "not_initialised",
-        ErrorKind::Unavailable { .. } => "unavailable",
-        _ => "other",
-    }
 }
 
 #[cfg(test)]

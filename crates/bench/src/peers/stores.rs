@@ -130,7 +130,10 @@ pub(super) const ALL: &[Store] = &[
             Kind {
                 word: "rows",
                 title: "leases",
-                systems: &[holdline(""), go("go-sql-driver, a leased row, each 10 ms", "mariadb-row")],
+                systems: &[
+                    holdline(""),
+                    go("go-sql-driver, a leased row, each 10 ms", "mariadb-row"),
+                ],
             },
             Kind {
                 word: "session",

@@ -10,7 +10,7 @@ const BY_SIGNAL: i32 = 128;
 
 /// How to exit after the command's own end, or after a signal that ended the wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Exit {
+pub(crate) struct JobExit {
     code: u8,
     echo: Option<Echo>,
 }
@@ -22,7 +22,7 @@ struct Echo {
     signal_group: bool,
 }
 
-impl Exit {
+impl JobExit {
     /// The exit after a signal that arrived before the command was started.
     pub(crate) fn before_start(signal: Signal) -> Self {
         let code = shell_code(signal.as_raw());
@@ -88,8 +88,8 @@ mod tests {
 
     const EXITED_3: i32 = 3 << 8;
 
-    fn after(raw: i32, had_terminal: bool, passed_on: bool) -> Exit {
-        Exit::after(ExitStatus::from_raw(raw), had_terminal, |_| passed_on)
+    fn after(raw: i32, had_terminal: bool, passed_on: bool) -> JobExit {
+        JobExit::after(ExitStatus::from_raw(raw), had_terminal, |_| passed_on)
     }
 
     #[test]
@@ -128,8 +128,8 @@ mod tests {
 
     #[test]
     fn a_wait_that_a_signal_ended_leaves_as_the_command_would_have() {
-        assert_eq!(Exit::before_start(Signal::TERM), Exit { code: 143, echo: None });
-        let interrupted = Exit::before_start(Signal::INT);
+        assert_eq!(JobExit::before_start(Signal::TERM), JobExit { code: 143, echo: None });
+        let interrupted = JobExit::before_start(Signal::INT);
         assert_eq!(interrupted.code(), 130);
         assert_eq!(interrupted.echo, Some(Echo { signal: Signal::INT, signal_group: false }));
     }

@@ -7,7 +7,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use super::exec_error::ExecErrorPipe;
-use super::exit::Exit;
+use super::exit::JobExit;
 use super::launch_error::LaunchError;
 use super::signals::{Notification, Signals};
 use super::stop::{Foreground, Plan, Situation, plan};
@@ -16,7 +16,7 @@ use crate::idle::Idle;
 
 /// A change of the command's state.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Event {
+pub(crate) enum JobEvent {
     /// It has ended: call [`Job::finish`]. Others of its group may still run, and can be killed
     /// until then.
     Ended,
@@ -78,18 +78,18 @@ impl Job {
     ///
     /// # Cancel safety
     /// Dropping the future loses neither a signal nor an event.
-    pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<Event> {
+    pub(crate) async fn next(&mut self, signals: &mut Signals) -> io::Result<JobEvent> {
         loop {
             match signals.next_notification().await {
                 Notification::Signal(signal) if signals.is_reserved(signal) => {
-                    return Ok(Event::Reserved);
+                    return Ok(JobEvent::Reserved);
                 }
                 Notification::Signal(Signal::CONT) => {
                     self.group_stopped = false;
                     if let Some(terminal) = &mut self.terminal {
                         terminal.refresh(self.pid);
                     }
-                    return Ok(Event::Continued);
+                    return Ok(JobEvent::Continued);
                 }
                 Notification::Signal(signal) => self.pass_on(signal),
                 Notification::Child => {
@@ -158,7 +158,7 @@ impl Job {
     ///
     /// # Errors
     /// Somebody else has reaped the command; how it ended is unknown.
-    pub(crate) fn finish(mut self) -> io::Result<Result<Exit, LaunchError>> {
+    pub(crate) fn finish(mut self) -> io::Result<Result<JobExit, LaunchError>> {
         let status = self.process.wait()?;
         self.finished = true;
         let had_terminal = self.terminal.as_ref().is_some_and(Terminal::is_given);
@@ -168,15 +168,15 @@ impl Job {
                 terminal.restore_modes();
             }
         }
-        let exit = Exit::after(status, had_terminal, |signal| self.passed_on.contains(&signal));
+        let exit = JobExit::after(status, had_terminal, |signal| self.passed_on.contains(&signal));
         Ok(self.exec_error.take().and_then(ExecErrorPipe::read).map_or(Ok(exit), Err))
     }
 
     /// Returns the command's change of state, if any, without reaping it.
-    fn poll_state(&mut self, signals: &Signals) -> io::Result<Option<Event>> {
+    fn poll_state(&mut self, signals: &Signals) -> io::Result<Option<JobEvent>> {
         let ended = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT | WaitIdOptions::NOHANG;
         if waitid(WaitId::Pid(self.pid), ended)?.is_some() {
-            return Ok(Some(Event::Ended));
+            return Ok(Some(JobEvent::Ended));
         }
         let stopped = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG;
         let status = match waitid(WaitId::Pid(self.pid), stopped) {
@@ -188,7 +188,7 @@ impl Job {
         Ok(signal.and_then(|number| self.stopped_by(number, signals)))
     }
 
-    fn stopped_by(&mut self, number: i32, signals: &Signals) -> Option<Event> {
+    fn stopped_by(&mut self, number: i32, signals: &Signals) -> Option<JobEvent> {
         // A signal number without a name cannot stop a process.
         let signal = Signal::from_named_raw(number)?;
         let foreground =
@@ -198,7 +198,7 @@ impl Job {
         let now =
             Situation { foreground, may_stop: signals.may_stop(), group_stopped, sent_hangup };
         match plan(signal, now) {
-            Plan::Suspend => return Some(Event::Stopped),
+            Plan::Suspend => return Some(JobEvent::Stopped),
             Plan::Leave => {}
             Plan::HandOver => {
                 if let Some(terminal) = &mut self.terminal {

@@ -26,7 +26,7 @@
 //! - T3: at the end and at each stop our group gets the foreground back. If a signal killed the
 //!   command, the terminal's modes are restored too, as a shell does.
 //! - T4: if `^C` or `^\` killed the command, this process dies of the same signal
-//!   ([`Exit::leave`]). If only the command's group received it, our group is signalled first.
+//!   ([`JobExit::leave`]). If only the command's group received it, our group is signalled first.
 //!   Otherwise a loop in a shell script around us could not be interrupted.
 //!
 //! # Stops
@@ -63,8 +63,8 @@ mod terminal;
 
 use std::process::ExitCode;
 
-pub(crate) use exit::Exit;
-pub(crate) use job::{Event, Job};
+pub(crate) use exit::JobExit;
+pub(crate) use job::{Job, JobEvent};
 pub(crate) use launch::Launch;
 pub(crate) use launch_error::LaunchError;
 pub(crate) use signals::{Signals, survive_file_size_limit};

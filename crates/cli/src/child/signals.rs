@@ -156,7 +156,7 @@ impl Signals {
     }
 
     /// Waits for `work`, unless a signal arrives first that would end a command. Then abandon the
-    /// work, and exit by [`super::Exit::before_start`].
+    /// work, and exit by [`super::JobExit::before_start`].
     ///
     /// On a `^Z`, `suspend` is called. It must call [`Signals::suspend`] when no work is half done.
     ///

@@ -16,8 +16,8 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::open_store::{OpenStore, StoreOptions};
 use crate::outer_locks::OuterLocks;
-use crate::session::{Session, SessionOptions};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::unix_millis;
 
@@ -51,7 +51,7 @@ pub(crate) fn verb() -> Verb {
 
 async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Outcome {
     let waiting = Arc::new(WaitStatus::default());
-    let options = SessionOptions {
+    let options = StoreOptions {
         observer: Some(waiting.clone()),
         program: Some("holdline acquire".to_owned()),
         detached: true,
@@ -60,14 +60,14 @@ async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Ou
         progress: (!arguments.wait.only_try).then_some(console),
         read_only: false,
     };
-    // The session starts threads, so the signals come first.
+    // An open store has threads, so the signals come first.
     let mut signals = Signals::listen()?;
-    let session = match Session::open_unless_ended(address, options, &mut signals).await {
-        Ok(session) => session?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+    let store = match OpenStore::open_unless_ended(address, options, &mut signals).await {
+        Ok(store) => store?,
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     };
-    let outcome = acquire(arguments, &mut signals, &session, &waiting, console).await;
-    session.close().await;
+    let outcome = acquire(arguments, &mut signals, &store, &waiting, console).await;
+    store.close().await;
     outcome
 }
 
@@ -75,16 +75,16 @@ async fn run(arguments: &AcquireArgs, address: Address, console: &Console) -> Ou
 async fn acquire(
     arguments: &AcquireArgs,
     signals: &mut Signals,
-    session: &Session,
+    store: &OpenStore,
     waiting: &WaitStatus,
     console: &Console,
 ) -> Outcome {
     let AcquireArgs { lease, wait, about, name, .. } = arguments;
     let mode = arguments.mode.mode();
     let outer = OuterLocks::from_environment()?;
-    match session.unless_ended(session.check_nesting(&outer, name, mode), signals).await {
+    match store.unless_ended(store.check_nesting(&outer, name, mode), signals).await {
         Ok(checked) => checked?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     }
     // The id in a job's environment is that of the job's own lease, and not for new leases.
     let lease_id = arguments.lease_id.optional()?.filter(|lease_id| !outer.has(*lease_id));
@@ -92,7 +92,7 @@ async fn acquire(
         let message = "stdout is closed: nobody would learn the id of the lease";
         return Err(Failure::internal(message).fix("read stdout, or give an id with --lease-id"));
     }
-    let lease = lease.unwrap_or_else(|| common::default_lease(session, console));
+    let lease = lease.unwrap_or_else(|| common::default_lease(store, console));
     let mut options =
         about.options(LockOptions::default())?.with_keep(Keep::Detached).with_lease_duration(lease);
     options = options.with_fair(arguments.mode.fair);
@@ -102,38 +102,38 @@ async fn acquire(
     let options = &options;
     let attempt = async |_| {
         let options = match wait.wait {
-            Some(wait) => options.clone().with_wait(session.remaining_wait(wait)),
+            Some(wait) => options.clone().with_wait(store.remaining_wait(wait)),
             None => options.clone(),
         };
         // What was seen before the store went away is not known any more.
         waiting.forget();
-        let attempt = session.acquire(name, mode, &options, wait.only_try);
-        match waiting::report(attempt, waiting, name, session, console).await {
+        let attempt = store.acquire(name, mode, &options, wait.only_try);
+        match waiting::report(attempt, waiting, name, store, console).await {
             Ok(guard) => Ok(guard),
-            Err(error) => Err(explained(error, session).await),
+            Err(error) => Err(explained(error, store).await),
         }
     };
     // An attempt that failed may have given its id up, so only an id of ours is good for another.
     let repeated = wait.wait.filter(|_| lease_id.is_none());
-    let attempt = session.until_reached(repeated, console, attempt);
-    let guard = match session.unless_ended(attempt, signals).await {
+    let attempt = store.until_reached(repeated, console, attempt);
+    let guard = match store.unless_ended(attempt, signals).await {
         Ok(guard) => guard?,
-        Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
     };
-    deliver(guard, session, console).await
+    deliver(guard, store, console).await
 }
 
 /// A lease id that was given up after an unknown outcome cannot be granted any more.
-async fn explained(error: LockError, session: &Session) -> Failure {
+async fn explained(error: LockError, store: &OpenStore) -> Failure {
     match error.kind() {
         ErrorKind::Cancelled => Failure::usage("--lease-id: the lease id was given up before")
             .fix("draw a new one: an id is good for one attempt and its repetitions"),
-        _ => session.failure(error).await,
+        _ => store.failure(error).await,
     }
 }
 
 /// Prints the lease. If that fails, nobody knows the lease, so it is released.
-async fn deliver(guard: Guard, session: &Session, console: &Console) -> Outcome {
+async fn deliver(guard: Guard, store: &OpenStore, console: &Console) -> Outcome {
     let valid_for = if guard.is_partial() { guard.renew().await? } else { guard.remaining() };
     let valid_until_ms = unix_millis(valid_for);
     let lease = guard.detach().await.map_err(|error| Failure::from(error.error().clone()))?;
@@ -151,7 +151,7 @@ async fn deliver(guard: Guard, session: &Session, console: &Console) -> Outcome 
         format!("lease_id={lease_id} fencing_token={token} valid_until_ms={valid_until_ms}\n")
     };
     if let Err(failure) = console.deliver(&text) {
-        let _ = session.client().leases().release(&lease).await?;
+        let _ = store.client().leases().release(&lease).await?;
         return Err(failure);
     }
     Ok(Exit::Success)

@@ -14,7 +14,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::table::{Align, Table};
 use crate::verb::{StoreUse, Verb};
 use crate::view;
@@ -43,7 +43,7 @@ pub(crate) struct AuditArgs {
 
 /// Describes `audit`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("audit", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
+    Verb::on_store("audit", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 /// Reads a time, or a duration that is counted back from now.
@@ -57,7 +57,7 @@ fn since(text: &str) -> Result<SystemTime, String> {
 }
 
 /// Prints the records.
-pub(crate) async fn run(arguments: &AuditArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &AuditArgs, store: &OpenStore, console: &Console) -> Outcome {
     let since = arguments.since.unwrap_or(SystemTime::UNIX_EPOCH);
     let since = since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     let request = AuditRequest {
@@ -70,7 +70,7 @@ pub(crate) async fn run(arguments: &AuditArgs, session: &Session, console: &Cons
         (Some(pattern), Some(name)) => pattern.matches(name),
         (Some(_), None) => false,
     };
-    let page = session.audit(&request, wanted).await?;
+    let page = store.audit(&request, wanted).await?;
     let entries = || page.entries.iter().rev();
     if console.is_json() {
         for entry in entries() {

@@ -7,7 +7,7 @@ use serde_json::json;
 use super::common::{self, LeaseIdArgs};
 use crate::console::Console;
 use crate::failure::Outcome;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
@@ -26,15 +26,15 @@ pub(crate) struct CheckArgs {
 
 /// Describes `check`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("check", StoreUse::Reads(without_store), run)
+    Verb::on_store("check", StoreUse::Reads(without_store), run)
 }
 
 /// Asks the store about the lease, and changes nothing.
-pub(crate) async fn run(arguments: &CheckArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &CheckArgs, store: &OpenStore, console: &Console) -> Outcome {
     let name = &arguments.name;
     // The queue heartbeat extends nothing; for a grant it returns the remaining time.
     let lease_id = arguments.lease_id.required()?;
-    let reply = session.renew_once(name, lease_id, Purpose::Wait).await?;
+    let reply = store.renew_once(name, lease_id, Purpose::Wait).await?;
     let (held, left) = match reply {
         RenewReply::Held { left } => (true, left),
         RenewReply::Revoked { left, .. } => (left.is_none_or(|left| !left.is_zero()), left),

@@ -12,8 +12,8 @@ use holdline_core::{Escaped, LeaseId, LockName, Mode};
 use crate::console::Console;
 use crate::duration;
 use crate::failure::Failure;
+use crate::open_store::{OpenStore, TRY_LIMIT};
 use crate::outer_locks::OuterLocks;
-use crate::session::{Session, TRY_LIMIT};
 use crate::verb::EngineChoice;
 
 /// The variable that holds a lease id, so that it need not appear in the list of processes.
@@ -224,8 +224,8 @@ impl RoundArgs {
 }
 
 /// Returns the lease of a verb without `--lease`, and says so if it is shorter than the default.
-pub(crate) fn default_lease(session: &Session, console: &Console) -> Duration {
-    let lease = session.default_lease();
+pub(crate) fn default_lease(store: &OpenStore, console: &Console) -> Duration {
+    let lease = store.default_lease();
     if lease < DEFAULT_LEASE {
         let lease = duration::written(lease);
         console.info(&format!("the lease is {lease}: the longest that this engine keeps"));

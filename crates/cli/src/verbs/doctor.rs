@@ -11,7 +11,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::of_url;
+use crate::open_store::of_url;
 use crate::verb::{AtStake, Verb};
 
 /// Check the health of an engine: exit 0 if healthy, 1 with warnings, 2 with errors

@@ -15,7 +15,7 @@ use crate::console::Console;
 use crate::duration::written;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verb::{AtStake, Verb};
 use crate::view::millis;
 
@@ -37,18 +37,19 @@ pub(crate) fn verb() -> Verb {
 /// Prints what the engine guarantees.
 async fn run(_: &ExplainArgs, address: Address, console: &Console) -> Outcome {
     if let Some(no_store) = NoStore::at(&address)? {
-        let store = StoreState::NotMade(&no_store);
+        let store = LocalStoreState::NotMade(&no_store);
         return print(&address, &no_store.capabilities, &store, console);
     }
-    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
-    let session = Session::open(address, options).await?;
-    let report = session.local_report()?;
-    let store = report.map_or(StoreState::None, |report| StoreState::Made(Box::new(report)));
-    print(session.address(), session.capabilities(), &store, console)
+    let options = StoreOptions { read_only: true, ..StoreOptions::default() };
+    let open_store = OpenStore::open(address, options).await?;
+    let report = open_store.local_report()?;
+    let store =
+        report.map_or(LocalStoreState::None, |report| LocalStoreState::Made(Box::new(report)));
+    print(open_store.address(), open_store.capabilities(), &store, console)
 }
 
-/// What is known about the store of an engine.
-enum StoreState<'a> {
+/// What is known about the store, if the engine is the local one.
+enum LocalStoreState<'a> {
     None,
     NotMade(&'a NoStore),
     Made(Box<LocalReport>),
@@ -57,13 +58,13 @@ enum StoreState<'a> {
 fn print(
     address: &Address,
     capabilities: &Capabilities,
-    store: &StoreState<'_>,
+    store: &LocalStoreState<'_>,
     console: &Console,
 ) -> Outcome {
     let url = holdline::redact_url(&address.url);
     let made = match store {
-        StoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
-        StoreState::None | StoreState::NotMade(_) => Value::Null,
+        LocalStoreState::Made(report) => serde_json::to_value(report).map_err(Failure::internal)?,
+        LocalStoreState::None | LocalStoreState::NotMade(_) => Value::Null,
     };
     let object = json!({
         "url": url,
@@ -74,10 +75,10 @@ fn print(
     });
     let mut text = format!("{url} ({})\n", address.source);
     let _ = writeln!(text, "engine {}", capabilities.engine);
-    if let StoreState::NotMade(no_store) = store {
+    if let LocalStoreState::NotMade(no_store) = store {
         let _ = writeln!(text, "{no_store}");
     }
-    if let StoreState::Made(report) = store {
+    if let LocalStoreState::Made(report) = store {
         let directory = report.directory.to_string_lossy();
         let file_system = Escaped(&report.file_system);
         let _ = writeln!(text, "store {} ({file_system})", Escaped(&directory));

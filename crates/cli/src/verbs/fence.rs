@@ -16,8 +16,8 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
+use crate::open_store::{OpenStore, StoreOptions};
 use crate::outer_locks::OuterLocks;
-use crate::session::{Session, SessionOptions};
 use crate::verb::{StoreUse, Verb};
 
 /// The variable in which a job of `run` finds its fencing token.
@@ -41,8 +41,8 @@ pub(crate) fn verb() -> Verb {
         FenceVerb::Seal(SealArgs { mark }) => mark.seal(&invocation.console),
         FenceVerb::Check(arguments) => arguments.check(&invocation.console),
         FenceVerb::Bump(bump) => {
-            let options = SessionOptions::default();
-            invocation.on_session(bump, options, &StoreUse::Makes, BumpArgs::run)
+            let options = StoreOptions::default();
+            invocation.on_store(bump, options, &StoreUse::Makes, BumpArgs::run)
         }
     })
 }
@@ -233,9 +233,9 @@ fn refused(error: &FenceError) -> Failure {
 }
 
 impl BumpArgs {
-    async fn run(&self, session: &Session, console: &Console) -> Outcome {
+    async fn run(&self, store: &OpenStore, console: &Console) -> Outcome {
         let to = self.to;
-        session.operate(&Operation::RaiseFence { to }, console).await?;
+        store.operate(&Operation::RaiseFence { to }, console).await?;
         let message = format!("all later tokens are larger than {to}");
         console.done(&json!({ "above": to }), &message)
     }

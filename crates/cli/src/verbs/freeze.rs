@@ -9,7 +9,7 @@ use serde_json::json;
 use crate::console::{Console, Messages};
 use crate::duration;
 use crate::failure::{Failure, Outcome};
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 
 /// Let nobody acquire NAME for a while
@@ -31,7 +31,7 @@ pub(crate) struct FreezeArgs {
 
 /// Describes `freeze`.
 pub(crate) fn freeze_verb() -> Verb {
-    Verb::on_session("freeze", StoreUse::Makes, freeze)
+    Verb::on_store("freeze", StoreUse::Makes, freeze)
 }
 
 /// End a freeze
@@ -44,17 +44,17 @@ pub(crate) struct UnfreezeArgs {
 /// Describes `unfreeze`.
 pub(crate) fn unfreeze_verb() -> Verb {
     let without_store = |arguments: &UnfreezeArgs, _: &Console| Err(not_frozen(&arguments.name));
-    Verb::on_session("unfreeze", StoreUse::Changes(without_store), unfreeze)
+    Verb::on_store("unfreeze", StoreUse::Changes(without_store), unfreeze)
 }
 
 /// Freezes the name.
 pub(crate) async fn freeze(
     arguments: &FreezeArgs,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> Outcome {
     let FreezeArgs { name, duration, reason } = arguments;
-    let active = set(session, name, *duration, reason, console).await?;
+    let active = set(store, name, *duration, reason, console).await?;
     let message = if active {
         format!("{name}: frozen for {}", duration::written(*duration))
     } else {
@@ -65,26 +65,26 @@ pub(crate) async fn freeze(
 
 /// Freezes a name; returns whether that has begun.
 pub(crate) async fn set(
-    session: &Session,
+    store: &OpenStore,
     name: &LockName,
     duration: Duration,
     reason: &str,
     messages: &dyn Messages,
 ) -> Result<bool, Failure> {
     let operation = Operation::Freeze { name: name.clone(), duration, reason: reason.to_owned() };
-    session.operate(&operation, messages).await?;
-    let snapshot = session.inspect(name).await?;
+    store.operate(&operation, messages).await?;
+    let snapshot = store.inspect(name).await?;
     Ok(snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active))
 }
 
 /// Ends the freeze.
 pub(crate) async fn unfreeze(
     arguments: &UnfreezeArgs,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> Outcome {
     let name = &arguments.name;
-    end(session, name, console).await?;
+    end(store, name, console).await?;
     let object = json!({ "name": name, "frozen": false, "active": false });
     console.done(&object, &format!("{name}: no longer frozen"))
 }
@@ -94,13 +94,13 @@ pub(crate) async fn unfreeze(
 /// # Errors
 /// Among others: there is none.
 pub(crate) async fn end(
-    session: &Session,
+    store: &OpenStore,
     name: &LockName,
     messages: &dyn Messages,
 ) -> Result<(), Failure> {
-    match session.operate(&Operation::Unfreeze { name: name.clone() }, messages).await? {
+    match store.operate(&Operation::Unfreeze { name: name.clone() }, messages).await? {
         OperationReply::NothingThere => Err(not_frozen(name)),
-        _ => Ok(()),
+        OperationReply::Done | OperationReply::Notified { .. } => Ok(()),
     }
 }
 

@@ -11,7 +11,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{Session, SessionOptions};
+use crate::open_store::{OpenStore, StoreOptions};
 use crate::verb::{StoreUse, Verb};
 
 /// Set the count-down latch NAME, count it down, wait for zero, or show its count
@@ -42,9 +42,8 @@ pub(crate) struct LatchArgs {
 pub(crate) fn verb() -> Verb {
     Verb::new("latch", |arguments: LatchArgs, invocation| {
         let progress = arguments.wait.map(|_| &invocation.console);
-        let options =
-            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
-        invocation.on_session(&arguments, options, &StoreUse::Makes, run)
+        let options = StoreOptions { wait: arguments.wait, progress, ..StoreOptions::default() };
+        invocation.on_store(&arguments, options, &StoreUse::Makes, run)
     })
 }
 
@@ -58,8 +57,8 @@ fn count(text: &str) -> Result<u64, String> {
 }
 
 /// Does what the flags say.
-pub(crate) async fn run(arguments: &LatchArgs, session: &Session, console: &Console) -> Outcome {
-    let latch = session.client().latch(arguments.name.as_str())?;
+pub(crate) async fn run(arguments: &LatchArgs, store: &OpenStore, console: &Console) -> Outcome {
+    let latch = store.client().latch(arguments.name.as_str())?;
     if let Some(count) = arguments.set {
         if latch.try_set(count).await? {
             return show(&latch, count, console);
@@ -72,7 +71,7 @@ pub(crate) async fn run(arguments: &LatchArgs, session: &Session, console: &Cons
         return show(&latch, latch.count_down(by).await?, console);
     }
     if let Some(wait) = arguments.wait {
-        return wait_for(&latch, session.remaining_wait(wait), console).await;
+        return wait_for(&latch, store.remaining_wait(wait), console).await;
     }
     show(&latch, latch.count().await?, console)
 }

@@ -7,7 +7,7 @@ use holdline_core::{ListRequest, Snapshot};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::table::{Align, Table};
 use crate::verb::{StoreUse, Verb};
 use crate::view;
@@ -26,15 +26,15 @@ pub(crate) struct LsArgs {
 
 /// Describes `ls`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("ls", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
+    Verb::on_store("ls", StoreUse::Reads(|_, _| Ok(Exit::Success)), run)
 }
 
 /// Lists the names page by page, so that a long list is printed as it arrives.
-pub(crate) async fn run(arguments: &LsArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &LsArgs, store: &OpenStore, console: &Console) -> Outcome {
     let mut request = ListRequest { prefix: arguments.prefix.clone(), after: None, limit: PAGE };
     let mut first = true;
     loop {
-        let page = session.list(&request).await?;
+        let page = store.list(&request).await?;
         if console.is_json() {
             for snapshot in &page.names {
                 console.object(&view::object(snapshot))?;

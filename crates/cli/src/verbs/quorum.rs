@@ -79,7 +79,7 @@ async fn run(arguments: &QuorumArgs, address: Address, console: &Console) -> Out
     {
         let _ = (&arguments.verb, address, console);
         let message = "this build lacks the cargo feature `redis`";
-        Err(crate::failure::Failure::config(message).fix(crate::session::install("redis")))
+        Err(crate::failure::Failure::config(message).fix(crate::open_store::install("redis")))
     }
 }
 
@@ -102,8 +102,8 @@ mod set {
     };
     use crate::exit::Exit;
     use crate::failure::Failure;
+    use crate::open_store::url_failure;
     use crate::record;
-    use crate::session::url_failure;
     use crate::table::{Align, Table};
 
     pub(super) async fn run(verb: &QuorumVerb, address: &Address, console: &Console) -> Outcome {

@@ -9,7 +9,7 @@ use super::common::{self, LeaseIdArgs};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 use crate::view::millis;
 
@@ -25,14 +25,14 @@ pub(crate) struct ReleaseArgs {
 
 /// Describes `release`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("release", StoreUse::Changes(without_store), run)
+    Verb::on_store("release", StoreUse::Changes(without_store), run)
 }
 
 /// Releases the lease.
-pub(crate) async fn run(arguments: &ReleaseArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &ReleaseArgs, store: &OpenStore, console: &Console) -> Outcome {
     let name = &arguments.name;
     let lease_id = arguments.lease_id.of_acquire("releases")?;
-    match session.release_by_id(name, lease_id).await.map_err(unconfirmed)? {
+    match store.release_by_id(name, lease_id).await.map_err(unconfirmed)? {
         ReleaseOutcome::Released { held_for, .. } => {
             let held_ms = millis(held_for);
             console.only_object(&json!({ "name": name, "held_ms": held_ms, "confirmed": true }))

@@ -11,7 +11,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 use crate::view::unix_millis;
 
@@ -31,18 +31,18 @@ pub(crate) struct RenewArgs {
 
 /// Describes `renew`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("renew", StoreUse::Changes(without_store), run)
+    Verb::on_store("renew", StoreUse::Changes(without_store), run)
 }
 
 /// Renews the lease.
-pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &RenewArgs, store: &OpenStore, console: &Console) -> Outcome {
     let RenewArgs { name, lease, .. } = arguments;
     let lease_id = arguments.lease_id.of_acquire("renews")?;
     let lease = match *lease {
         Some(lease) => lease,
-        None => own_length(name, lease_id, session, console).await?,
+        None => own_length(name, lease_id, store, console).await?,
     };
-    let left = session.client().leases().renew_by_id(name, lease_id, lease).await?;
+    let left = store.client().leases().renew_by_id(name, lease_id, lease).await?;
     let valid_until_ms = unix_millis(left);
     let object = json!({ "name": name, "valid_until_ms": valid_until_ms });
     console.print(&object, &format!("valid_until_ms={valid_until_ms}\n"))?;
@@ -53,17 +53,17 @@ pub(crate) async fn run(arguments: &RenewArgs, session: &Session, console: &Cons
 async fn own_length(
     name: &LockName,
     lease_id: LeaseId,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> Result<Duration, Failure> {
-    let holders = session.inspect(name).await?.holders;
+    let holders = store.inspect(name).await?.holders;
     let ours = holders.into_iter().find(|holder| holder.summary.lease_id == lease_id.short());
-    let Some(ours) = ours else { return Ok(session.default_lease()) };
+    let Some(ours) = ours else { return Ok(store.default_lease()) };
     if let Some(millis) = ours.summary.metadata.fields().lease_duration_ms {
-        let range = session.capabilities().lease;
+        let range = store.capabilities().lease;
         return Ok(Duration::from_millis(millis).clamp(range.min, range.max));
     }
-    let lease = session.default_lease();
+    let lease = store.default_lease();
     console.warn(&format!(
         "{name}: how long the lease was asked to be is not known here: renewed for {}; say it with \
          --lease",

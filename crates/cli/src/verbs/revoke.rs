@@ -21,7 +21,7 @@ use crate::duration;
 use crate::failure::{Failure, Outcome};
 use crate::groups;
 use crate::holder::{Holder, join_pids};
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 
 /// The pause between two checks whether the name is released.
@@ -56,7 +56,7 @@ pub(crate) struct RevokeArgs {
 
 /// Describes `revoke`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("revoke", StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
+    Verb::on_store("revoke", StoreUse::Changes(|verb, _| Err(not_held(verb))), run)
 }
 
 /// Which grant is meant, or which waiter: one of them.
@@ -85,10 +85,10 @@ impl fmt::Display for Grant {
 }
 
 /// Revokes the grant and waits until it is gone.
-pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &RevokeArgs, store: &OpenStore, console: &Console) -> Outcome {
     let RevokeArgs { name, grant, reason, now, grace } = arguments;
     if let Some(waiter) = grant.waiter {
-        return remove(name, waiter, reason, session, console).await;
+        return remove(name, waiter, reason, store, console).await;
     }
     let notified = || {
         console.info(&format!("{name}: the holder is notified, waiting until it stops"));
@@ -96,14 +96,14 @@ pub(crate) async fn run(arguments: &RevokeArgs, session: &Session, console: &Con
     let was_held = match (grant.if_fencing_token, &grant.if_holder) {
         (Some(token), _) => {
             let revocation = Revocation { name, token, reason, now: *now, grace: *grace };
-            revocation.carry_out(session, notified, console).await?
+            revocation.carry_out(store, notified, console).await?
         }
         (None, holder) => {
             let holder = holder.clone().unwrap_or_default();
             let name = name.clone();
             let reason = reason.clone();
             let operation = Operation::RevokeHolder { name, holder, reason };
-            session.operate(&operation, console).await? != OperationReply::NothingThere
+            store.operate(&operation, console).await? != OperationReply::NothingThere
         }
     };
     if !was_held {
@@ -126,12 +126,12 @@ async fn remove(
     name: &LockName,
     waiter: ShortLeaseId,
     reason: &str,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> Outcome {
     let operation =
         Operation::RemoveWaiter { name: name.clone(), waiter, reason: reason.to_owned() };
-    if session.operate(&operation, console).await? == OperationReply::NothingThere {
+    if store.operate(&operation, console).await? == OperationReply::NothingThere {
         return Err(Failure::nothing(format_args!(
             "{name}: nobody waits for it with the id {waiter}"
         ))
@@ -167,14 +167,14 @@ impl Revocation<'_> {
     /// called when the wait begins.
     pub(crate) async fn carry_out(
         &self,
-        session: &Session,
+        store: &OpenStore,
         notified: impl FnOnce(),
         messages: &dyn Messages,
     ) -> Result<bool, Failure> {
         let Revocation { name, token, reason, now, .. } = *self;
         let operation =
             Operation::Revoke { name: name.clone(), token, reason: reason.to_owned(), now };
-        let left = match session.operate(&operation, messages).await? {
+        let left = match store.operate(&operation, messages).await? {
             OperationReply::NothingThere => return Ok(false),
             OperationReply::Done => return Ok(true),
             OperationReply::Notified { left } => left,
@@ -183,12 +183,12 @@ impl Revocation<'_> {
         let grace = Instant::now() + self.grace;
         let end = match left {
             // The lease ends by itself: refused renewals make that certain.
-            Some(left) => Instant::now() + left.min(self.grace) + session.capabilities().lag,
+            Some(left) => Instant::now() + left.min(self.grace) + store.capabilities().lag,
             None => grace + KILL_LIMIT,
         };
         let mut signalled = Signalled::default();
         loop {
-            let Some(holder) = self.holder(session).await? else { return Ok(true) };
+            let Some(holder) = self.holder(store).await? else { return Ok(true) };
             if Instant::now() >= end {
                 return Err(self.still_held(&holder));
             }
@@ -200,8 +200,8 @@ impl Revocation<'_> {
         }
     }
 
-    async fn holder(&self, session: &Session) -> Result<Option<HolderView>, Failure> {
-        let snapshot = session.inspect(self.name).await?;
+    async fn holder(&self, store: &OpenStore) -> Result<Option<HolderView>, Failure> {
+        let snapshot = store.inspect(self.name).await?;
         let ours = |holder: &HolderView| holder.summary.token == Some(self.token);
         Ok(snapshot.holders.into_iter().find(ours))
     }

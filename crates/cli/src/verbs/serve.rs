@@ -23,7 +23,7 @@ use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::named_urls;
-use crate::session::{of_url, url_failure};
+use crate::open_store::{of_url, url_failure};
 use crate::verb::{EngineChoice, Invocation, Verb};
 
 /// The largest configuration file that is read.

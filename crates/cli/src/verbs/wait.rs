@@ -10,8 +10,8 @@ use crate::console::Console;
 use crate::duration;
 use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
+use crate::open_store::{OpenStore, StoreOptions};
 use crate::outer_locks::OuterLocks;
-use crate::session::{Session, SessionOptions};
 use crate::verb::{StoreUse, Verb};
 use crate::view;
 
@@ -39,23 +39,22 @@ pub(crate) struct WaitVerbArgs {
 pub(crate) fn verb() -> Verb {
     Verb::new("wait", |arguments: WaitVerbArgs, invocation| {
         let progress = Some(&invocation.console);
-        let options =
-            SessionOptions { wait: arguments.wait, progress, ..SessionOptions::default() };
-        invocation.on_session(&arguments, options, &StoreUse::Reads(without_store), run)
+        let options = StoreOptions { wait: arguments.wait, progress, ..StoreOptions::default() };
+        invocation.on_store(&arguments, options, &StoreUse::Reads(without_store), run)
     })
 }
 
 /// Inspects the name until nobody holds it.
-pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &Console) -> Outcome {
+pub(crate) async fn run(arguments: &WaitVerbArgs, store: &OpenStore, console: &Console) -> Outcome {
     let name = &arguments.name;
     let outer = OuterLocks::from_environment()?;
-    session.check_nesting(&outer, name, Mode::Exclusive).await?;
-    let limit = arguments.wait.map(|wait| Instant::now() + session.remaining_wait(wait));
+    store.check_nesting(&outer, name, Mode::Exclusive).await?;
+    let limit = arguments.wait.map(|wait| Instant::now() + store.remaining_wait(wait));
     let mut pause = Backoff::new(POLL_PAUSE.0, POLL_PAUSE.1);
     // Whether the store answered when the last message was printed.
     let mut reported = None;
     loop {
-        let seen = match inspect(session, name, limit).await {
+        let seen = match inspect(store, name, limit).await {
             // A failover may follow, or a majority may come back.
             Err(error) if matches!(error.kind(), ErrorKind::NoQuorum { .. }) => Err(error),
             seen => Ok(seen?),
@@ -68,29 +67,29 @@ pub(crate) async fn run(arguments: &WaitVerbArgs, session: &Session, console: &C
         let left = limit.map(|limit| limit.saturating_duration_since(Instant::now()));
         if left.is_some_and(|left| left.is_zero()) {
             let snapshot = seen?;
-            return Err(timed_out(session, name, &snapshot));
+            return Err(timed_out(store, name, &snapshot));
         }
         if reported.replace(seen.is_ok()) != Some(seen.is_ok()) {
             let why = seen.map_or_else(|error| error.kind().to_string(), |seen| reason(&seen));
             console.info(&format!("waiting for {name}: {why}"));
         }
-        let pause = pause.next_pause(session.random()).max(POLL_PAUSE.0);
+        let pause = pause.next_pause(store.random()).max(POLL_PAUSE.0);
         tokio::time::sleep(left.map_or(pause, |left| left.min(pause))).await;
     }
 }
 
 /// Inspects the name once. The wait for an answer ends soon after the limit.
 async fn inspect(
-    session: &Session,
+    store: &OpenStore,
     name: &LockName,
     limit: Option<Instant>,
 ) -> Result<Snapshot, LockError> {
-    let inspection = session.inspect(name);
+    let inspection = store.inspect(name);
     let Some(limit) = limit else { return inspection.await };
     let at_least = Instant::now() + LAST_ANSWER_LIMIT;
     tokio::time::timeout_at(limit.max(at_least), inspection).await.unwrap_or_else(|_| {
         let message = "no answer within the time of --wait".to_owned();
-        Err(session.error(ErrorKind::Unavailable { message }).with_name(name))
+        Err(store.error(ErrorKind::Unavailable { message }).with_name(name))
     })
 }
 
@@ -111,8 +110,8 @@ fn reason(snapshot: &Snapshot) -> String {
     }
 }
 
-fn timed_out(session: &Session, name: &LockName, last: &Snapshot) -> Failure {
-    let waited = session.waited();
+fn timed_out(store: &OpenStore, name: &LockName, last: &Snapshot) -> Failure {
+    let waited = store.waited();
     let seen = last.holders.first().map(Holder::inspected);
     if let (None, Some(freeze)) = (&seen, &last.freeze) {
         let reason = holdline_core::Escaped(&freeze.reason);
@@ -121,5 +120,5 @@ fn timed_out(session: &Session, name: &LockName, last: &Snapshot) -> Failure {
     }
     let holder = seen.as_ref().map(|seen| Box::new(seen.summary.clone()));
     let kind = ErrorKind::TimedOut { waited, holder };
-    Failure::of(&session.error(kind).with_name(name), seen)
+    Failure::of(&store.error(kind).with_name(name), seen)
 }

@@ -15,7 +15,7 @@ use tokio::time::{Instant, MissedTickBehavior};
 
 use crate::console::Console;
 use crate::exit;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 
 /// How often the status line is redrawn.
 const REDRAW: Duration = Duration::from_secs(1);
@@ -80,14 +80,14 @@ impl WaitStatus {
         self.state.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    async fn line(&self, name: &LockName, session: &Session) -> Option<String> {
+    async fn line(&self, name: &LockName, store: &OpenStore) -> Option<String> {
         let WaitState { at, position, holder, trouble } = self.state()?;
         let mut line = format!("waiting for {name}");
         if let Some(trouble) = trouble {
             line += &format!(": {trouble}");
         }
         if let Some(holder) = holder {
-            let mut holder = session.resolve_holder(name, holder).await;
+            let mut holder = store.resolve_holder(name, holder).await;
             holder.summary.held_for = holder.summary.held_for.map(|held| held + at.elapsed());
             line += &format!(", held by {holder}");
         }
@@ -104,14 +104,14 @@ pub(crate) async fn report<T>(
     attempt: impl Future<Output = T>,
     waiting: &WaitStatus,
     name: &LockName,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> T {
     // Both run concurrently: an inspection of the holder may need the attempt to go on.
     tokio::select! {
         biased;
         outcome = attempt => outcome,
-        never = report_for_ever(waiting, name, session, console) => match never {},
+        never = report_for_ever(waiting, name, store, console) => match never {},
     }
 }
 
@@ -119,7 +119,7 @@ pub(crate) async fn report<T>(
 async fn report_for_ever(
     waiting: &WaitStatus,
     name: &LockName,
-    session: &Session,
+    store: &OpenStore,
     console: &Console,
 ) -> Infallible {
     let live = console.has_status_line();
@@ -134,7 +134,7 @@ async fn report_for_ever(
         if !(if live { status_line.is_due() } else { waited >= line_due_at(printed) }) {
             continue;
         }
-        let Some(line) = waiting.line(name, session).await else { continue };
+        let Some(line) = waiting.line(name, store).await else { continue };
         if live {
             status_line.draw(&format!("holdline: {line}, {} so far", coarse(waited)));
             continue;

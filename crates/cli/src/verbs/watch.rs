@@ -16,7 +16,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session};
+use crate::open_store::{NoStore, OpenStore};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view;
 
@@ -53,15 +53,15 @@ pub(crate) async fn run(arguments: &WatchArgs, address: Address, console: &Conso
     let mut printer =
         Printer { renewals: arguments.renewals, console, down_since: None, coverage: None };
     let mut unprinted = Ok(());
-    let opening = Session::open_when_up(&address, |failure| {
+    let opening = OpenStore::open_when_up(&address, |failure| {
         if printer.down_since.is_none() {
             console.info("waiting for the store");
             unprinted = printer.down(SystemTime::now(), &failure.message);
         }
     });
-    let Some(session) = unless_gone(opening, console).await else { return Ok(Exit::Success) };
+    let Some(store) = unless_gone(opening, console).await else { return Ok(Exit::Success) };
     unprinted?;
-    let mut watch = StoreWatch::new(session?.client().clone(), pattern, options)?;
+    let mut watch = StoreWatch::new(store?.client().clone(), pattern, options)?;
     while let Some(round) = unless_gone(watch.next_round(), console).await {
         printer.round(&round)?;
     }

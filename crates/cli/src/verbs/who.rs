@@ -6,7 +6,7 @@ use holdline_core::{LockName, Snapshot};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 use crate::verb::{StoreUse, Verb};
 use crate::view;
 
@@ -20,12 +20,12 @@ pub(crate) struct WhoArgs {
 
 /// Describes `who`.
 pub(crate) fn verb() -> Verb {
-    Verb::on_session("who", StoreUse::Reads(without_store), run)
+    Verb::on_store("who", StoreUse::Reads(without_store), run)
 }
 
 /// Shows the holders and the queue of the name.
-pub(crate) async fn run(arguments: &WhoArgs, session: &Session, console: &Console) -> Outcome {
-    show(&session.inspect(&arguments.name).await?, console)
+pub(crate) async fn run(arguments: &WhoArgs, store: &OpenStore, console: &Console) -> Outcome {
+    show(&store.inspect(&arguments.name).await?, console)
 }
 
 /// Shows that nobody holds the name.

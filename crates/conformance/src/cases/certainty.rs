@@ -9,7 +9,7 @@ use holdline_core::{
     Snapshot,
 };
 
-use crate::bench::{Bench, Contender};
+use crate::bench::{Bench, BenchContender};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -108,7 +108,7 @@ async fn hand_off_range(bench: Bench) -> Verdict {
 }
 
 /// Asks under the same id with another mode and with another hold.
-async fn on_other_terms(bench: &Bench, contender: &Contender) -> Result<(), Failure> {
+async fn on_other_terms(bench: &Bench, contender: &BenchContender) -> Result<(), Failure> {
     let hold = Hold::Leased(bench.long_lease() / 2);
     let queue = contender.request.queue;
     is_invalid(&contender.clone().with_hold(hold).ask(queue).await, "another hold")?;

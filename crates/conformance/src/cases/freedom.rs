@@ -5,7 +5,8 @@ use std::time::{Duration, Instant};
 use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireReply, ClientId, Hold, Mode, RenewReply};
 
-use crate::bench::{Bench, Random, SOON};
+use crate::asking::Random;
+use crate::bench::{Bench, SOON};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 

@@ -8,7 +8,7 @@ use holdline_core::{
     AcquireReply, ErrorKind, Hint, Hints, Hold, Mode, Operation, Purpose, RenewReply,
 };
 
-use crate::bench::{Bench, Contender, SOON};
+use crate::bench::{Bench, BenchContender, SOON};
 use crate::case::{Case, Feature, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -27,7 +27,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P7, "the next look is never later than the next heartbeat", [Queue], bounded_look),
         case!(P7, "the head looks when the holder's lease ends", [Queue], head_looks_at_end),
         case!(P7, "a heartbeat extends no grant", [Queue, Message], heartbeat_extends_nothing),
-        case!(P7, "a batch has one reply for each item, whatever is wrong with an item", [], batch),
+        case!(P7, "a batch has one reply for each renewal, whatever is wrong with one", [], batch),
         case!(P7, "a batch as long as may be is answered", [], full_batch),
         case!(P7, "many watches on one name do not disturb each other", [Queue], many_watches),
         case!(P7, "two watches of one lease id both report", [Queue], watched_twice),
@@ -58,7 +58,7 @@ pub(super) async fn one_of(hints: &mut Hints, wanted: &[Hint]) -> Result<(), Fai
 }
 
 /// Waits for the notification of a hand-off, which is the grant if the engine's messages are that.
-async fn notified(hints: &mut Hints, contender: &Contender) -> Result<(), Failure> {
+async fn notified(hints: &mut Hints, contender: &BenchContender) -> Result<(), Failure> {
     if !Feature::Message.is_in(contender.engine().capabilities()) {
         return hint(hints, Hint::LookAgain).await;
     }
@@ -225,15 +225,16 @@ async fn batch(bench: Bench) -> Verdict {
     let other = bench.contender_on(0, &bench.name());
     held.take().await?;
     other.take().await?;
-    let lines = [
-        held.line(Purpose::Keep(held.request.hold)),
-        held.anew().line(Purpose::Keep(held.request.hold)),
-        held.line(Purpose::Keep(Hold::Leased(Duration::ZERO))),
-        held.line(Purpose::Keep(held.request.hold)),
-        other.line(Purpose::Keep(other.request.hold)),
+    let renewals = [
+        held.renewal(Purpose::Keep(held.request.hold)),
+        held.anew().renewal(Purpose::Keep(held.request.hold)),
+        held.renewal(Purpose::Keep(Hold::Leased(Duration::ZERO))),
+        held.renewal(Purpose::Keep(held.request.hold)),
+        other.renewal(Purpose::Keep(other.request.hold)),
     ];
-    let replies = held.engine().renew(&lines).await;
-    ensure!(replies.len() == lines.len(), "{} items, {} replies", lines.len(), replies.len());
+    let replies = held.engine().renew(&renewals).await;
+    let sent = renewals.len();
+    ensure!(replies.len() == sent, "{sent} renewals, {} replies", replies.len());
     for good in [0, 3, 4] {
         ensure!(matches!(replies[good], Ok(RenewReply::Renewed { .. })), "{:?}", replies[good]);
     }
@@ -252,17 +253,18 @@ async fn full_batch(bench: Bench) -> Verdict {
         contender.take().await?;
         held.push(contender);
     }
-    let keep = |one: &crate::bench::Contender| one.line(Purpose::Keep(one.request.hold));
-    let lines: Vec<_> = held.iter().flat_map(|one| [keep(one), keep(&one.anew())]).collect();
-    let replies = held[0].engine().renew(&lines).await;
-    ensure!(replies.len() == lines.len(), "{} items, {} replies", lines.len(), replies.len());
+    let keep = |one: &crate::bench::BenchContender| one.renewal(Purpose::Keep(one.request.hold));
+    let renewals: Vec<_> = held.iter().flat_map(|one| [keep(one), keep(&one.anew())]).collect();
+    let replies = held[0].engine().renew(&renewals).await;
+    let sent = renewals.len();
+    ensure!(replies.len() == sent, "{sent} renewals, {} replies", replies.len());
     for (place, reply) in replies.iter().enumerate() {
         let good = match (place % 2, reply) {
             (0, Ok(RenewReply::Renewed { left })) => left.is_some_and(|left| !left.is_zero()),
             (1, Ok(RenewReply::Unknown)) => true,
             _ => false,
         };
-        ensure!(good, "item {place}: {reply:?}");
+        ensure!(good, "renewal {place}: {reply:?}");
     }
     Ok(Outcome::Ran)
 }

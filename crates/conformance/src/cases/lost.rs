@@ -9,7 +9,7 @@ use holdline_core::{
 };
 
 use super::hang::hint;
-use crate::bench::{Bench, Contender};
+use crate::bench::{Bench, BenchContender};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -47,7 +47,11 @@ pub(super) fn cases() -> Vec<Case> {
 
 const WHY: &str = "the operator's words";
 
-async fn revoke(bench: &Bench, holder: &Contender, now: bool) -> Result<OperationReply, Failure> {
+async fn revoke(
+    bench: &Bench,
+    holder: &BenchContender,
+    now: bool,
+) -> Result<OperationReply, Failure> {
     let name = holder.request.name.clone();
     let holders = bench.inspect(&name).await?.holders;
     let token = holders.first().and_then(|one| one.summary.token);

@@ -3,7 +3,7 @@
 use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::{AcquireReply, Mode, RenewReply};
 
-use crate::bench::{Bench, Contender};
+use crate::bench::{Bench, BenchContender};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -40,7 +40,7 @@ pub(super) fn cases() -> Vec<Case> {
 async fn queue_up(
     bench: &Bench,
     modes: impl IntoIterator<Item = Mode>,
-) -> Result<(Contender, Vec<Contender>), Failure> {
+) -> Result<(BenchContender, Vec<BenchContender>), Failure> {
     let name = bench.name();
     let modes: Vec<Mode> = modes.into_iter().collect();
     let mode = match modes.first().and_then(|mode| mode.permits_of()) {
@@ -60,7 +60,7 @@ async fn queue_up(
     Ok((holder, waiting))
 }
 
-async fn still_waits(contender: &Contender) -> Result<(), Failure> {
+async fn still_waits(contender: &BenchContender) -> Result<(), Failure> {
     ensure_matches!(contender.beat().await?, RenewReply::Queued { .. });
     Ok(())
 }

@@ -6,7 +6,7 @@ use std::task::{Context, Waker};
 
 use holdline_core::{AcquireReply, Certainty, ErrorKind, ReleaseReply, RenewReply, Snapshot};
 
-use crate::bench::{Bench, Contender};
+use crate::bench::{Bench, BenchContender};
 use crate::case::{Case, case};
 use crate::failure::{Failure, Outcome, Verdict, ensure, ensure_matches};
 
@@ -33,7 +33,7 @@ pub(super) fn cases() -> Vec<Case> {
     ]
 }
 
-async fn is_free(bench: &Bench, contender: &Contender) -> Result<(), Failure> {
+async fn is_free(bench: &Bench, contender: &BenchContender) -> Result<(), Failure> {
     let name = &contender.request.name;
     let snapshot = bench.inspect(name).await?;
     ensure!(snapshot == Snapshot::free(name.clone()), "something is left: {snapshot:?}");
@@ -41,7 +41,7 @@ async fn is_free(bench: &Bench, contender: &Contender) -> Result<(), Failure> {
 }
 
 /// Asks under an id that was given up; it must be refused, and stay without effect.
-async fn is_dead(contender: &Contender) -> Result<(), Failure> {
+async fn is_dead(contender: &BenchContender) -> Result<(), Failure> {
     match contender.ask(contender.request.queue).await {
         Err(error)
             if *error.kind() == ErrorKind::Cancelled
@@ -101,7 +101,7 @@ async fn given_up_twice(bench: Bench) -> Verdict {
 }
 
 /// Sends a request and drops its future after one look at it.
-fn drop_half_way(contender: &Contender) {
+fn drop_half_way(contender: &BenchContender) {
     let request = contender.request.clone();
     let mut asking = pin!(contender.engine().try_acquire(&request));
     let _ = asking.as_mut().poll(&mut Context::from_waker(Waker::noop()));

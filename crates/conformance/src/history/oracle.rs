@@ -10,7 +10,7 @@ pub(super) const MAX_STATES: usize = 8;
 
 /// One state that the store may be in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct State {
+pub(super) struct PossibleState {
     table: LockState,
     counter: u64,
     /// Which token of the engine is which of the table.
@@ -28,9 +28,9 @@ struct Pair {
     exclusive: bool,
 }
 
-impl State {
-    pub(super) fn new() -> State {
-        State { table: LockState::default(), counter: 0, tokens: Tokens::default() }
+impl PossibleState {
+    pub(super) fn new() -> PossibleState {
+        PossibleState { table: LockState::default(), counter: 0, tokens: Tokens::default() }
     }
 
     /// Carries out a command. An operator's token is the engine's and is translated first.

@@ -13,9 +13,10 @@ use holdline_core::{
 };
 
 use super::equal::{Judge, Seen};
-use super::oracle::{self, MAX_STATES, State};
+use super::oracle::{self, MAX_STATES, PossibleState};
 use super::script::{Action, Fault, Script, Step, Terms, Verb};
-use crate::bench::{Bench, Client, Random, SOON};
+use crate::asking::Random;
+use crate::bench::{Bench, Client, SOON};
 
 /// How long to wait for a hint on a hand-driven clock, by a real one: nothing travels there.
 const SOON_BY_HAND: Duration = Duration::from_secs(1);
@@ -60,7 +61,7 @@ struct Player<'a> {
     bench: &'a Bench,
     name: LockName,
     actors: Vec<Actor>,
-    states: Vec<State>,
+    states: Vec<PossibleState>,
     /// Open watches and, by the engine's clock, when their contenders look again by themselves.
     watches: HashMap<LeaseId, (Hints, Moment)>,
     /// What keeps the live grants of this history.
@@ -131,7 +132,7 @@ impl<'a> Player<'a> {
             bench,
             actors: actors.collect(),
             name,
-            states: vec![State::new()],
+            states: vec![PossibleState::new()],
             watches: HashMap::new(),
             anchors: Vec::new(),
             log: Vec::new(),
@@ -219,7 +220,8 @@ impl<'a> Player<'a> {
     }
 
     async fn send(&mut self, actor: usize, command: &Command) -> Seen {
-        let engine = self.actors[actor].client.engine.clone();
+        let client = self.actors[actor].client.clone();
+        let engine = &client.engine;
         match command {
             Command::Acquire(request) => {
                 let answer = engine.try_acquire(request).await;
@@ -228,17 +230,7 @@ impl<'a> Player<'a> {
                 }
                 Seen::Acquire(answer)
             }
-            Command::Renew(request) => {
-                let mut answers = engine.renew(std::slice::from_ref(request)).await;
-                Seen::Renew(match (answers.pop(), answers.is_empty()) {
-                    (Some(answer), true) => answer,
-                    _ => Err(holdline_core::LockError::invalid(
-                        self.bench.capabilities().engine,
-                        "batch",
-                        "one item was sent and not exactly one reply came",
-                    )),
-                })
-            }
+            Command::Renew(renewal) => Seen::Renew(client.renew(renewal).await),
             Command::Release(request) => Seen::Release(engine.release(request).await),
             Command::Inspect(name) => Seen::Inspect(engine.inspect(name).await),
             Command::Operate(operation) => Seen::Operate(engine.operate(operation).await),
@@ -256,7 +248,7 @@ impl<'a> Player<'a> {
     }
 
     fn thin_out(&mut self) -> Result<(), End> {
-        let mut different: Vec<State> = Vec::new();
+        let mut different: Vec<PossibleState> = Vec::new();
         for state in std::mem::take(&mut self.states) {
             if !different.contains(&state) {
                 different.push(state);
@@ -298,7 +290,7 @@ impl<'a> Player<'a> {
 
     fn judge(
         &self,
-        state: &mut State,
+        state: &mut PossibleState,
         actor: usize,
         reply: &Reply,
         seen: &Seen,

@@ -18,14 +18,14 @@ use crate::failure::{Failure, ensure};
 use crate::orders::Order;
 use crate::report::{Report, Row, Status};
 use crate::storm::judge;
-use stage::{Stage, Worker, lines_of, release};
+use stage::{Stage, lines_of, release};
 
 /// A lease that nothing here outlives: the stage waits for much less.
 const LONG: Duration = Duration::from_secs(300);
 /// A lease that is outlived on purpose.
 const SHORT: Duration = Duration::from_secs(1);
 /// How many processes contend, and how often each takes the name.
-const CONTENDERS: u64 = 50;
+const CONTENDERS: usize = 50;
 const CYCLES: u64 = 4;
 
 /// A store that other processes reach by URL, and what is needed to judge it so.
@@ -170,7 +170,7 @@ fn run_case(store: &Reachable, number: usize, case: &Case) -> Status {
 }
 
 fn fifty_contend(stage: &Stage) -> Result<(), Failure> {
-    let mut workers = stage.workers(CONTENDERS)?;
+    let mut workers = stage.workers::<CONTENDERS>()?;
     let lease_ms = u64::try_from(stage.store.long().as_millis()).unwrap_or(u64::MAX);
     for (worker, number) in workers.iter_mut().zip(0..) {
         let name = stage.name.clone();
@@ -181,15 +181,13 @@ fn fifty_contend(stage: &Stage) -> Result<(), Failure> {
     let all = workers.len();
     stage.messages.wait("all 50 are done", |received| (received.done == all).then_some(()))?;
     let written = lines_of(&stage.file)?;
-    let expected = CONTENDERS * CYCLES;
+    let expected = CONTENDERS as u64 * CYCLES;
     ensure!(written as u64 == expected, "{written} of {expected} writes are in the file");
     Ok(())
 }
 
 fn holder_killed(stage: &Stage) -> Result<(), Failure> {
-    let Ok([mut holder, mut next]) = <[Worker; 2]>::try_from(stage.workers(2)?) else {
-        return Err(Failure::new("two workers were wanted"));
-    };
+    let [mut holder, mut next] = stage.workers()?;
     // With a long lease only the death itself can free the name in time.
     let lease = if stage.store.sees_death { stage.store.long() } else { SHORT };
     stage.lock(&mut holder, 1, lease)?;
@@ -201,9 +199,7 @@ fn holder_killed(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
-    let Ok([mut holder, mut next]) = <[Worker; 2]>::try_from(stage.workers(2)?) else {
-        return Err(Failure::new("two workers were wanted"));
-    };
+    let [mut holder, mut next] = stage.workers()?;
     stage.lock_live(&mut holder, 1)?;
     stage.messages.granted(1)?;
     stage.lock(&mut next, 2, stage.store.long())?;
@@ -213,9 +209,7 @@ fn live_holder_killed(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn waiter_killed(stage: &Stage) -> Result<(), Failure> {
-    let Ok([mut holder, mut dead, mut next]) = <[Worker; 3]>::try_from(stage.workers(3)?) else {
-        return Err(Failure::new("three workers were wanted"));
-    };
+    let [mut holder, mut dead, mut next] = stage.workers()?;
     stage.lock(&mut holder, 1, stage.store.long())?;
     stage.messages.granted(1)?;
     stage.lock(&mut dead, 2, stage.store.of_waiter())?;
@@ -228,9 +222,7 @@ fn waiter_killed(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn holder_stopped(stage: &Stage) -> Result<(), Failure> {
-    let Ok([mut stopped, mut next]) = <[Worker; 2]>::try_from(stage.workers(2)?) else {
-        return Err(Failure::new("two workers were wanted"));
-    };
+    let [mut stopped, mut next] = stage.workers()?;
     stage.lock(&mut stopped, 1, SHORT)?;
     stage.messages.granted(1)?;
     stage.write(&mut stopped, 1)?;
@@ -250,9 +242,7 @@ fn holder_stopped(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn waiter_stopped(stage: &Stage) -> Result<(), Failure> {
-    let Ok([mut holder, mut stopped, mut next]) = <[Worker; 3]>::try_from(stage.workers(3)?) else {
-        return Err(Failure::new("three workers were wanted"));
-    };
+    let [mut holder, mut stopped, mut next] = stage.workers()?;
     stage.lock(&mut holder, 1, stage.store.long())?;
     stage.messages.granted(1)?;
     stage.lock(&mut stopped, 2, stage.store.of_waiter())?;
@@ -272,7 +262,7 @@ fn waiter_stopped(stage: &Stage) -> Result<(), Failure> {
 }
 
 fn served_in_order(stage: &Stage) -> Result<(), Failure> {
-    let mut workers = stage.workers(10)?;
+    let mut workers = stage.workers::<10>()?;
     for (worker, attempt) in workers.iter_mut().zip(1..) {
         stage.lock(worker, attempt, stage.store.long())?;
         if attempt == 1 {

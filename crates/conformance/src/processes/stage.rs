@@ -219,14 +219,15 @@ impl Stage {
     }
 
     /// Starts workers and waits until all are connected.
-    pub(super) fn workers(&self, count: u64) -> Result<Vec<Worker>, Failure> {
-        let ready = self.messages.lock().ready;
-        let workers: Result<Vec<Worker>, Failure> =
-            (0..count).map(|_| Worker::start(&self.store, &self.messages)).collect();
-        let all = ready + usize::try_from(count).unwrap_or(usize::MAX);
+    pub(super) fn workers<const COUNT: usize>(&self) -> Result<[Worker; COUNT], Failure> {
+        let all = self.messages.lock().ready + COUNT;
+        let mut workers = Vec::with_capacity(COUNT);
+        for _ in 0..COUNT {
+            workers.push(Worker::start(&self.store, &self.messages)?);
+        }
         self.messages
             .wait("all workers are ready", |received| (received.ready == all).then_some(()))?;
-        workers
+        workers.try_into().map_err(|_| Failure::new("not as many workers as were started"))
     }
 
     pub(super) fn lock(

@@ -69,7 +69,7 @@ fn run(
 ) -> Result<(Reply, Vec<WakeUp>), Infallible> {
     let reply = match command {
         Command::Acquire(request) => Reply::Acquire(table.acquire(request)?),
-        Command::Renew(request) => Reply::Renew(table.renew(request)?),
+        Command::Renew(renewal) => Reply::Renew(table.renew(renewal)?),
         Command::Release(request) => Reply::Release(table.release(request)?),
         Command::Inspect(name) => Reply::Inspect(table.inspect(name)?),
         Command::Operate(operation @ Operation::RaiseFence { to }) => {

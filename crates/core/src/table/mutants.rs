@@ -54,7 +54,7 @@ pub enum Mutant {
 }
 
 /// The state machine, and what its wake-ups have been so far.
-struct Run<'a> {
+struct MutantRun<'a> {
     state: &'a mut LockState,
     counter: &'a mut u64,
     profile: &'a Capabilities,
@@ -92,7 +92,7 @@ impl Mutant {
         command: &Command,
         now: Moment,
     ) -> (Reply, Vec<WakeUp>) {
-        let mut run = Run { state, counter, profile, now, wake_ups: Vec::new() };
+        let mut run = MutantRun { state, counter, profile, now, wake_ups: Vec::new() };
         if self == Mutant::RenewalResurrects {
             run.postpone_end(command);
         }
@@ -112,7 +112,7 @@ impl Mutant {
     }
 
     /// Changes the hand-offs of which the wake-ups from this one on notify.
-    fn change_hand_offs(self, run: &mut Run<'_>, from: usize) {
+    fn change_hand_offs(self, run: &mut MutantRun<'_>, from: usize) {
         for wake_up in &mut run.wake_ups[from..] {
             let Hint::Granted { token } = &mut wake_up.hint else { continue };
             let Some(holder) = run.state.head.holder_mut(wake_up.lease_id) else { continue };
@@ -127,7 +127,7 @@ impl Mutant {
     }
 
     /// Carries out a command on a settled state.
-    fn carry_out(self, run: &mut Run<'_>, command: &Command) -> Reply {
+    fn carry_out(self, run: &mut MutantRun<'_>, command: &Command) -> Reply {
         match (self, command) {
             (Mutant::NewcomerPassesQueue, Command::Acquire(request)) => run.pass_queue(request),
             (Mutant::ReaderPassesWriter, Command::Acquire(request))
@@ -169,7 +169,7 @@ impl Mutant {
     }
 }
 
-impl Run<'_> {
+impl MutantRun<'_> {
     fn apply(&mut self, command: &Command) -> Reply {
         let (reply, wake_ups) = self.state.apply(self.counter, self.profile, command, self.now);
         self.wake_ups.extend(wake_ups);

@@ -10,34 +10,34 @@ use crate::lease::Hold;
 use crate::lease_id::LeaseId;
 
 impl<S: Store> Table<'_, S> {
-    /// Carries out one renewal of a renewal batch.
+    /// Carries out one renewal of a batch.
     ///
     /// # Errors
     /// Outer: the store's own failure. Inner: `Invalid` or `Unsupported` for the hold; nothing is
     /// applied.
-    pub fn renew(&mut self, request: &RenewRequest) -> Outcome<RenewReply, S::Error> {
-        if let Purpose::Keep(hold) = request.purpose
+    pub fn renew(&mut self, renewal: &RenewRequest) -> Outcome<RenewReply, S::Error> {
+        if let Purpose::Keep(hold) = renewal.purpose
             && let Err(error) = self.profile.check(crate::Mode::Exclusive, hold)
         {
-            return Ok(Err(error.with_name(&request.name)));
+            return Ok(Err(error.with_name(&renewal.name)));
         }
         self.settle()?;
-        if self.head.holder(request.lease_id).is_some() {
-            self.keep_grant(request.lease_id)?;
-            let reply = self.renew_holder(request);
+        if self.head.holder(renewal.lease_id).is_some() {
+            self.keep_grant(renewal.lease_id)?;
+            let reply = self.renew_holder(renewal);
             // The grant may have moved to another session.
-            self.keep_grant(request.lease_id)?;
-            let reply = reply.map(|reply| self.with_what_is_left(request.lease_id, reply));
-            return Ok(reply.map_err(|error| error.with_name(&request.name)));
+            self.keep_grant(renewal.lease_id)?;
+            let reply = reply.map(|reply| self.with_what_is_left(renewal.lease_id, reply));
+            return Ok(reply.map_err(|error| error.with_name(&renewal.name)));
         }
-        if let Some(reason) = self.head.revoked_reason(request.lease_id) {
+        if let Some(reason) = self.head.revoked_reason(renewal.lease_id) {
             let left = Some(std::time::Duration::ZERO);
             return Ok(Ok(RenewReply::Revoked { reason: reason.to_owned(), left }));
         }
         if self.head.queued == 0 {
             return Ok(Ok(RenewReply::Unknown));
         }
-        let Some(entry) = self.store.find(request.lease_id)? else {
+        let Some(entry) = self.store.find(renewal.lease_id)? else {
             return Ok(Ok(RenewReply::Unknown));
         };
         self.store.touch(entry.place, self.now)?;
@@ -46,14 +46,14 @@ impl<S: Store> Table<'_, S> {
         Ok(Ok(RenewReply::Queued { position: Some(position), next_look: self.next_look(position) }))
     }
 
-    fn renew_holder(&mut self, request: &RenewRequest) -> Result<RenewReply, LockError> {
+    fn renew_holder(&mut self, renewal: &RenewRequest) -> Result<RenewReply, LockError> {
         let now = self.now;
         let engine = self.profile.engine;
         let sessions = self.has_sessions();
-        let Some(holder) = self.head.holder_mut(request.lease_id) else {
+        let Some(holder) = self.head.holder_mut(renewal.lease_id) else {
             return Ok(RenewReply::Unknown);
         };
-        let Purpose::Keep(hold) = request.purpose else {
+        let Purpose::Keep(hold) = renewal.purpose else {
             return Ok(RenewReply::Held { left: holder.left(now) });
         };
         if let Some(reason) = &holder.revoked {
@@ -65,11 +65,11 @@ impl<S: Store> Table<'_, S> {
         }
         if sessions {
             let left = holder.left(now);
-            self.move_grant(request, hold);
+            self.move_grant(renewal, hold);
             return Ok(RenewReply::Renewed { left });
         }
         if matches!(hold, Hold::Leased(_)) {
-            holder.client = request.client;
+            holder.client = renewal.client;
         }
         holder.hold = hold;
         holder.deadline = holder.deadline.max(deadline_of(now, hold));

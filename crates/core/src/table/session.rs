@@ -20,9 +20,9 @@ use crate::lease::Hold;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::moment::Moment;
 
-/// Identifies a session.
+/// What identifies a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Session {
+struct SessionKey {
     owner: Owner,
     duration: Duration,
 }
@@ -55,14 +55,14 @@ impl<S: Store> Table<'_, S> {
     }
 
     /// Moves a grant to the session that a renewal names, if that is another one.
-    pub(super) fn move_grant(&mut self, request: &RenewRequest, hold: Hold) {
-        let Some(holder) = self.head.holder_mut(request.lease_id) else { return };
+    pub(super) fn move_grant(&mut self, renewal: &RenewRequest, hold: Hold) {
+        let Some(holder) = self.head.holder_mut(renewal.lease_id) else { return };
         let longer = hold.duration() > holder.hold.duration();
         let duration = hold.duration().max(holder.hold.duration()).unwrap_or_default();
         let detached = |hold: Hold| matches!(hold, Hold::Detached(_));
         match hold {
             Hold::Leased(_) if longer || detached(holder.hold) => {
-                holder.client = request.client;
+                holder.client = renewal.client;
                 holder.hold = Hold::Leased(duration);
             }
             Hold::Detached(_) => holder.hold = Hold::Detached(duration),
@@ -89,7 +89,7 @@ impl<S: Store> Table<'_, S> {
         entry.last_seen.after(session.duration)
     }
 
-    fn keep(&mut self, session: Session) -> Result<(), S::Error> {
+    fn keep(&mut self, session: SessionKey) -> Result<(), S::Error> {
         if !self.has_sessions() {
             return Ok(());
         }
@@ -112,7 +112,7 @@ impl<S: Store> Table<'_, S> {
         Ok(())
     }
 
-    fn session(&self, client: ClientId, lease_id: LeaseId, hold: Hold) -> Session {
+    fn session(&self, client: ClientId, lease_id: LeaseId, hold: Hold) -> SessionKey {
         let owner = match hold {
             Hold::Detached(_) => Owner::Lease(lease_id),
             Hold::Leased(_) | Hold::Live => Owner::Client(client),
@@ -120,6 +120,6 @@ impl<S: Store> Table<'_, S> {
         let step = self.profile.lease.step.as_nanos().max(1);
         let steps = hold.duration().unwrap_or_default().as_nanos().div_ceil(step);
         let nanos = u64::try_from(steps.saturating_mul(step)).unwrap_or(u64::MAX);
-        Session { owner, duration: Duration::from_nanos(nanos) }
+        SessionKey { owner, duration: Duration::from_nanos(nanos) }
     }
 }

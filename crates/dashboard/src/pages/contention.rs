@@ -27,9 +27,9 @@ fn routes() -> Router<Site> {
 
 async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
-    viewer.site.seen.fresh_view().await;
+    viewer.site.follower.fresh_view().await;
     let main = {
-        let history = viewer.site.seen.history();
+        let history = viewer.site.follower.history();
         let sees = |(name, _): &(&LockName, &Blame)| viewer.identity.covers(name.as_str());
         let mut names: Vec<_> = history.waiting().filter(sees).collect();
         names.sort_by(|(_, one), (_, other)| other.seconds.total_cmp(&one.seconds));

@@ -42,11 +42,11 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let done = fields.choice("done", &DONE)?;
     fields.finish()?;
     let lock = viewer.site.store.inspect(&viewer.identity, &name).await?;
-    let view = viewer.site.seen.fresh_view().await;
+    let view = viewer.site.follower.fresh_view().await;
     let found = view.rows.binary_search_by(|row| row.lock.name.cmp(&name)).ok();
     let row = found.and_then(|index| view.rows.get(index));
     let main = {
-        let history = viewer.site.seen.history();
+        let history = viewer.site.follower.history();
         let holds = holds_of(&history, &name);
         html! {
             h1 { "Lock " span.name { (Text(name.as_str())) } }
@@ -414,7 +414,7 @@ async fn revoke(Form(viewer, mut fields): Form) -> Result<Response, Fault> {
     let revoke = Operation::Revoke { name: name.clone(), token, reason, now };
     act(&viewer, &name, revoke, |reply| match reply {
         OperationReply::Notified { .. } => "notified",
-        _ => "revoked",
+        OperationReply::Done | OperationReply::NothingThere => "revoked",
     })
     .await
 }
@@ -464,7 +464,7 @@ async fn act(
     done: impl Fn(OperationReply) -> &'static str,
 ) -> Result<Response, Fault> {
     let reply = viewer.site.store.intervene(&viewer.identity, operation).await?;
-    viewer.site.seen.look_again().await;
+    viewer.site.follower.look_again().await;
     let to = viewer.link("/lock") + &query(&[("name", name.as_str()), ("done", done(reply))]);
     Ok(Redirect::to(&to).into_response())
 }

@@ -26,7 +26,7 @@ const MOST_TEXT: usize = MAX_NAME_BYTES;
 
 /// Which names the table has.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum State {
+enum StateFilter {
     All,
     Held,
     Waiting,
@@ -34,13 +34,13 @@ enum State {
     Revoked,
 }
 
-/// The states, by their words in the URL.
-const STATES: [(&str, State); 5] = [
-    ("all", State::All),
-    ("held", State::Held),
-    ("waiting", State::Waiting),
-    ("frozen", State::Frozen),
-    ("revoked", State::Revoked),
+/// These filters, by their words in the URL.
+const STATE_FILTERS: [(&str, StateFilter); 5] = [
+    ("all", StateFilter::All),
+    ("held", StateFilter::Held),
+    ("waiting", StateFilter::Waiting),
+    ("frozen", StateFilter::Frozen),
+    ("revoked", StateFilter::Revoked),
 ];
 
 /// A column that sorts, or that a filter can name.
@@ -96,7 +96,7 @@ fn routes() -> Router<Site> {
 /// What the URL asks for.
 struct Wanted {
     text: String,
-    state: State,
+    state: StateFilter,
     sort: Column,
     descending: bool,
     page: usize,
@@ -105,14 +105,14 @@ struct Wanted {
 async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let wanted = Wanted {
         text: fields.take("q").unwrap_or_default(),
-        state: fields.choice("state", &STATES)?.unwrap_or(State::All),
+        state: fields.choice("state", &STATE_FILTERS)?.unwrap_or(StateFilter::All),
         sort: fields.choice("sort", &COLUMNS)?.unwrap_or(Column::Name),
         descending: fields.choice("order", &[("up", false), ("down", true)])?.unwrap_or(false),
         page: fields.number("page", 1..=1_000_000)?.unwrap_or(1),
     };
     fields.finish()?;
     let terms = terms(&wanted.text)?;
-    let view = viewer.site.seen.fresh_view().await;
+    let view = viewer.site.follower.fresh_view().await;
     // Leases go on running out while the store cannot be read.
     let age = view.at.and_then(|at| at.elapsed().ok()).unwrap_or_default();
     let rows = view.rows.iter().filter(|row| viewer.identity.covers(row.lock.name.as_str()));
@@ -191,11 +191,11 @@ impl Wanted {
     fn has(&self, row: &Row, terms: &[Term]) -> bool {
         let lock = &row.lock;
         let is_of_state = match self.state {
-            State::All => true,
-            State::Held => lock.holder_count > 0,
-            State::Waiting => lock.queue_length > 0,
-            State::Frozen => lock.freeze.is_some(),
-            State::Revoked => {
+            StateFilter::All => true,
+            StateFilter::Held => lock.holder_count > 0,
+            StateFilter::Waiting => lock.queue_length > 0,
+            StateFilter::Frozen => lock.freeze.is_some(),
+            StateFilter::Revoked => {
                 lock.holders.iter().any(|h| matches!(h.state, GrantState::Revoked(_)))
             }
         };
@@ -208,8 +208,8 @@ impl Wanted {
 
     fn sorted_url(&self, viewer: &Viewer, page: usize, sort: Column, down: bool) -> String {
         let page = if page == 1 { String::new() } else { page.to_string() };
-        let is_all = self.state == State::All;
-        let state = if is_all { "" } else { word(&STATES, &self.state) };
+        let is_all = self.state == StateFilter::All;
+        let state = if is_all { "" } else { word(&STATE_FILTERS, &self.state) };
         let is_usual = sort == Column::Name && !down;
         let sort = if is_usual { "" } else { word(&COLUMNS, &sort) };
         let order = if down { "down" } else { "" };
@@ -274,9 +274,9 @@ fn filter(viewer: &Viewer, wanted: &Wanted) -> Markup {
             label {
                 "State"
                 select name="state" {
-                    @for (word, state) in STATES {
+                    @for (word, state) in STATE_FILTERS {
                         option value=(word) selected[state == wanted.state] {
-                            (if state == State::Waiting { "waited for" } else { word })
+                            (if state == StateFilter::Waiting { "waited for" } else { word })
                         }
                     }
                 }

@@ -9,8 +9,8 @@ use axum::routing::post;
 use http::header::{ORIGIN, SET_COOKIE};
 use http::{HeaderMap, StatusCode};
 
+use crate::browser_sessions::LASTS;
 use crate::fault::Fault;
-use crate::sessions::LASTS;
 use crate::site::{Form, Site, login_form, read_form};
 
 /// The routes.
@@ -19,30 +19,30 @@ pub(crate) fn routes() -> Router<Site> {
 }
 
 async fn log_in(State(site): State<Site>, request: Request) -> Result<Response, Fault> {
-    let shared = &site.shared;
-    let is_encrypted = shared.server.has_tls() || came_by_tls(request.headers());
+    let dashboard = &site.dashboard;
+    let is_encrypted = dashboard.server.has_tls() || came_by_tls(request.headers());
     let mut fields = read_form(request.into_body()).await?;
     let token = fields.need("token")?;
     let next = fields.take("next").filter(|next| is_ours(next));
     fields.finish()?;
     let next = next.unwrap_or_else(|| "/dashboard".to_owned());
-    let Some(login) = shared.server.login(token.trim()) else {
+    let Some(login) = dashboard.server.login(token.trim()) else {
         let detail = "The server does not know this token, or it has expired";
         let fault = Fault::new(StatusCode::UNAUTHORIZED, "Not logged in", detail);
         return Err(fault.with(login_form(&next)));
     };
-    let id = shared.server.draw_secret();
-    shared.sessions.begin(&id, login.digest, Instant::now());
+    let id = dashboard.server.draw_secret();
+    dashboard.sessions.begin(&id, login.digest, Instant::now());
     Ok(with_cookie(&site, &id, is_encrypted, LASTS.as_secs(), &next))
 }
 
 async fn log_out(headers: HeaderMap, Form(viewer, fields): Form) -> Result<Response, Fault> {
     fields.finish()?;
-    let shared = &viewer.site.shared;
-    if let Some(id) = shared.session(&headers) {
-        shared.sessions.end(id);
+    let dashboard = &viewer.site.dashboard;
+    if let Some(id) = dashboard.session(&headers) {
+        dashboard.sessions.end(id);
     }
-    let is_encrypted = shared.server.has_tls() || came_by_tls(&headers);
+    let is_encrypted = dashboard.server.has_tls() || came_by_tls(&headers);
     Ok(with_cookie(&viewer.site, "", is_encrypted, 0, "/dashboard"))
 }
 
@@ -56,7 +56,7 @@ fn with_cookie(site: &Site, id: &str, is_encrypted: bool, seconds: u64, next: &s
     let secure = if is_encrypted { "; Secure" } else { "" };
     let cookie = format!(
         "{}={id}; Path=/; HttpOnly; SameSite=Strict; Max-Age={seconds}{secure}",
-        site.shared.cookie
+        site.dashboard.cookie
     );
     ([(SET_COOKIE, cookie)], Redirect::to(next)).into_response()
 }

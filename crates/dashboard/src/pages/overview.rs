@@ -10,8 +10,8 @@ use maud::{Markup, html};
 use crate::fault::Fault;
 use crate::history::{History, Hold, Row, What, who};
 use crate::layout::{Page, Section, lock_link};
-use crate::seen::View;
 use crate::site::{Query, Site, Viewer};
+use crate::store_follower::View;
 use crate::table::{Column, Head, table};
 use crate::text::{Text, cell, count, moment, query, short};
 
@@ -29,10 +29,10 @@ fn routes() -> Router<Site> {
 
 async fn show(viewer: Viewer, Query(fields): Query) -> Result<Page, Fault> {
     fields.finish()?;
-    let view = viewer.site.seen.fresh_view().await;
+    let view = viewer.site.follower.fresh_view().await;
     let stores = stores(&viewer);
     let main = {
-        let history = viewer.site.seen.history();
+        let history = viewer.site.follower.history();
         let may_see = |row: &&Row| viewer.identity.covers(row.lock.name.as_str());
         let rows: Vec<&Row> = view.rows.iter().filter(may_see).collect();
         html! {
@@ -183,7 +183,7 @@ fn of_the_past(viewer: &Viewer, history: &History) -> Vec<(&'static str, Markup)
 const STORES: [Head; 3] = [Column("Store"), Column("Engine"), Column("State")];
 
 fn stores(viewer: &Viewer) -> Markup {
-    let view = viewer.site.seen.view();
+    let view = viewer.site.follower.view();
     let capabilities = viewer.site.store.client().capabilities();
     let rows = html! {
         tr {
@@ -200,7 +200,7 @@ fn stores(viewer: &Viewer) -> Markup {
     };
     html! {
         (table("overview-store", "The store", &STORES, &rows))
-        @if viewer.site.shared.stores.len() > 1 {
+        @if viewer.site.dashboard.stores.len() > 1 {
             p { "The other stores have pages of their own: choose one at the top." }
         }
     }

@@ -40,12 +40,12 @@ async fn show(viewer: Viewer, Query(mut fields): Query) -> Result<Page, Fault> {
     let period = fields.choice("period", &PERIODS)?.unwrap_or(3_600);
     let only_lost = fields.choice("lost", &[("yes", true), ("no", false)])?.unwrap_or(false);
     fields.finish()?;
-    viewer.site.seen.fresh_view().await;
+    viewer.site.follower.fresh_view().await;
     let now = SystemTime::now();
     // Of the time before this server was started, nothing is known.
-    let from = (now - Duration::from_secs(period)).max(viewer.site.shared.since);
+    let from = (now - Duration::from_secs(period)).max(viewer.site.dashboard.since);
     let main = {
-        let history = viewer.site.seen.history();
+        let history = viewer.site.follower.history();
         let mut names: BTreeMap<&str, Vec<&Hold>> = BTreeMap::new();
         for hold in history.holds() {
             let name = hold.name.as_str();

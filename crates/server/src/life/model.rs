@@ -141,7 +141,7 @@ fn name() -> LockName {
 }
 
 /// What a client is granted.
-fn grants(client: usize, kind: Kind) -> Vec<Listed> {
+fn grants(client: usize, kind: Kind) -> Vec<NamedLease> {
     let mut grants = vec![(name(), lease(client))];
     if kind.has_two {
         grants.push((LockName::new("o").expect("a good name"), second_lease(client)));

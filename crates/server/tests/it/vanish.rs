@@ -299,21 +299,21 @@ async fn live(world: &World, draw: &mut Draw) {
         known.leases.extend(leases.iter().map(|lease| id_of(lease)[..8].to_owned()));
     });
     draw.pause().await;
-    end(world, server, draw, Held { leases, read, session }).await;
+    end(world, server, draw, AnsweredLeases { leases, read, session }).await;
 }
 
 fn id_of(lease: &Value) -> &str {
     lease["lease_id"].as_str().expect("an id")
 }
 
-struct Held {
+struct AnsweredLeases {
     leases: Vec<Value>,
     read: Instant,
     session: Option<String>,
 }
 
 /// A client ends well, as most do: the names would be taken for a day otherwise.
-async fn end(world: &World, server: Run, draw: &mut Draw, held: Held) {
+async fn end(world: &World, server: Run, draw: &mut Draw, held: AnsweredLeases) {
     if let Some(id) = held.session
         && close(world, server, &id).await
     {

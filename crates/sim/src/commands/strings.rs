@@ -3,7 +3,7 @@
 use super::{Command, DENY_OOM, FAST, READ, WRITE, many, one};
 use crate::call::{Call, is};
 use crate::commands::expiry::{Unit, deadline};
-use crate::data::{Entry, Value};
+use crate::data::{KeyEntry, Value};
 use crate::errors::{CommandResult, ErrorReply, NOT_INTEGER, OVERFLOW, SYNTAX};
 use crate::number;
 use crate::resp::Reply;
@@ -67,7 +67,7 @@ fn set(call: &mut Call<'_>) -> CommandResult {
     if met {
         let kept = if options.keep { call.entry(key).and_then(|e| e.expires_at) } else { end };
         let value = Value::String(call.args[2].to_vec());
-        call.put(key, Entry { expires_at: kept, ..Entry::new(value) });
+        call.put(key, KeyEntry { expires_at: kept, ..KeyEntry::new(value) });
     }
     Ok(if options.get {
         Reply::bulk_or_null(old)
@@ -85,7 +85,7 @@ fn get(call: &mut Call<'_>) -> CommandResult {
 fn getset(call: &mut Call<'_>) -> CommandResult {
     let old = get(call)?;
     let value = Value::String(call.args[2].to_vec());
-    call.put(call.args[1], Entry::new(value));
+    call.put(call.args[1], KeyEntry::new(value));
     Ok(old)
 }
 

@@ -12,9 +12,9 @@ use crate::number::mix;
 /// The used bits of the hash: a cursor must be a number that every client can represent.
 const BITS: u64 = (1 << 48) - 1;
 
-/// A value with its expiry.
+/// What the database keeps under a key: a value with its expiry.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Entry {
+pub(crate) struct KeyEntry {
     pub(crate) value: Value,
     /// In milliseconds of the server's wall clock: the last one in which the key exists.
     pub(crate) expires_at: Option<i64>,
@@ -22,9 +22,9 @@ pub(crate) struct Entry {
     pub(crate) used: u64,
 }
 
-impl Entry {
-    pub(crate) fn new(value: Value) -> Entry {
-        Entry { value, expires_at: None, used: 0 }
+impl KeyEntry {
+    pub(crate) fn new(value: Value) -> KeyEntry {
+        KeyEntry { value, expires_at: None, used: 0 }
     }
 
     /// Returns whether the key has expired. It exists through its last millisecond.
@@ -38,7 +38,7 @@ impl Entry {
 pub(crate) struct Keyspace {
     seed: u64,
     /// Keys by hash, which is rarely shared.
-    buckets: BTreeMap<u64, Vec<(Vec<u8>, Entry)>>,
+    buckets: BTreeMap<u64, Vec<(Vec<u8>, KeyEntry)>>,
     length: usize,
 }
 
@@ -62,19 +62,19 @@ impl Keyspace {
         self.length
     }
 
-    pub(crate) fn get(&self, key: &[u8]) -> Option<&Entry> {
+    pub(crate) fn get(&self, key: &[u8]) -> Option<&KeyEntry> {
         let bucket = self.buckets.get(&self.hash(key))?;
         bucket.iter().find(|(name, _)| name == key).map(|(_, entry)| entry)
     }
 
-    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut Entry> {
+    pub(crate) fn get_mut(&mut self, key: &[u8]) -> Option<&mut KeyEntry> {
         let hash = self.hash(key);
         let bucket = self.buckets.get_mut(&hash)?;
         bucket.iter_mut().find(|(name, _)| name == key).map(|(_, entry)| entry)
     }
 
     /// Inserts or replaces an entry.
-    pub(crate) fn insert(&mut self, key: &[u8], entry: Entry) {
+    pub(crate) fn insert(&mut self, key: &[u8], entry: KeyEntry) {
         let hash = self.hash(key);
         let bucket = self.buckets.entry(hash).or_default();
         match bucket.iter_mut().find(|(name, _)| name == key) {
@@ -86,7 +86,7 @@ impl Keyspace {
         }
     }
 
-    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<Entry> {
+    pub(crate) fn remove(&mut self, key: &[u8]) -> Option<KeyEntry> {
         let hash = self.hash(key);
         let bucket = self.buckets.get_mut(&hash)?;
         let at = bucket.iter().position(|(name, _)| name == key)?;
@@ -104,7 +104,7 @@ impl Keyspace {
     }
 
     /// Returns all keys, in the order of a scan.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &Entry)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&Vec<u8>, &KeyEntry)> {
         self.buckets.values().flatten().map(|(key, entry)| (key, entry))
     }
 
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_scan_returns_every_key_that_stays() {
         let mut space = Keyspace::new(7);
-        (0..200).for_each(|n| space.insert(&key(n), Entry::new(Value::String(Vec::new()))));
+        (0..200).for_each(|n| space.insert(&key(n), KeyEntry::new(Value::String(Vec::new()))));
         let mut cursor = 0;
         let mut met = Vec::new();
         let mut round = 0;
@@ -157,7 +157,7 @@ mod tests {
             met.extend(keys);
             // Other keys come and go between two calls.
             space.remove(&key(100 + round));
-            space.insert(&key(1000 + round), Entry::new(Value::String(Vec::new())));
+            space.insert(&key(1000 + round), KeyEntry::new(Value::String(Vec::new())));
             round += 1;
             if next == 0 {
                 break;
@@ -170,7 +170,7 @@ mod tests {
 
     #[test]
     fn an_entry_exists_through_its_last_millisecond() {
-        let mut entry = Entry::new(Value::String(Vec::new()));
+        let mut entry = KeyEntry::new(Value::String(Vec::new()));
         entry.expires_at = Some(5);
         assert!(!entry.is_expired(5) && entry.is_expired(6));
     }

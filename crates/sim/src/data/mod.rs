@@ -6,6 +6,6 @@ mod keyspace;
 mod sorted_set;
 mod value;
 
-pub(crate) use keyspace::{Entry, Keyspace};
+pub(crate) use keyspace::{KeyEntry, Keyspace};
 pub(crate) use sorted_set::SortedSet;
 pub(crate) use value::{Hash, Stream, StreamId, Value};

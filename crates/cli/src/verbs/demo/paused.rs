@@ -21,7 +21,7 @@ use super::page::{Page, Side};
 use crate::config::Address;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{Session, SessionOptions};
+use crate::open_store::{OpenStore, StoreOptions};
 
 /// Short enough to watch, and the shortest that every store has if its own limit is not longer.
 const LEASE: Duration = Duration::from_secs(1);
@@ -44,9 +44,9 @@ pub(super) struct Paused {
 /// Runs both clients.
 pub(super) async fn run(address: &Address, page: &mut Page<'_>) -> Result<Paused, Failure> {
     // A store that does not answer is reported as by every other verb.
-    let session = Session::open(address.clone(), SessionOptions::default()).await?;
-    let lease = LEASE.max(session.capabilities().lease.min);
-    session.close().await;
+    let store = OpenStore::open(address.clone(), StoreOptions::default()).await?;
+    let lease = LEASE.max(store.capabilities().lease.min);
+    store.close().await;
 
     let directory = Directory::create()?;
     std::fs::write(directory.0.join("plain"), APPLES.to_string()).map_err(Failure::internal)?;
@@ -219,7 +219,7 @@ impl ClientArgs {
     pub(super) async fn run(&self, address: Address) -> Outcome {
         // A client that is stopped would outlive an interrupted demonstration.
         set_parent_process_death_signal(Some(Signal::KILL)).map_err(Failure::internal)?;
-        let session = Session::open(address, SessionOptions::default()).await?;
+        let store = OpenStore::open(address, StoreOptions::default()).await?;
         let name = self.directory.file_name().unwrap_or_default().to_string_lossy();
         let name = LockName::new(format!("demo/{name}")).map_err(Failure::usage)?;
         // It is not renewed: a client that is paused renews nothing.
@@ -227,7 +227,7 @@ impl ClientArgs {
             .with_lease_duration(Duration::from_millis(self.lease_ms))
             .with_keep(Keep::Fixed)
             .with_reason("holdline demo");
-        let guard = session.acquire(&name, Mode::Exclusive, &options, false).await?;
+        let guard = store.acquire(&name, Mode::Exclusive, &options, false).await?;
         println!("granted {}", guard.fencing_token());
 
         let proof = Proof::exclusive_of(&guard).map_err(Failure::config)?;
@@ -254,7 +254,7 @@ impl ClientArgs {
             Err(error) => return Err(Failure::internal(error)),
         }
         let _ = guard.release().await;
-        session.close().await;
+        store.close().await;
         Ok(Exit::Success)
     }
 }

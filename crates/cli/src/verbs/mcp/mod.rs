@@ -27,7 +27,7 @@ use crate::config::Address;
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{self, Session, SessionOptions};
+use crate::open_store::{self, OpenStore, StoreOptions};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use repository::Repository;
 use server::Server;
@@ -67,13 +67,13 @@ pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console
     let repository = Repository { names: arguments.names.clone(), ..repository };
     let mut terminate = signal(SignalKind::terminate())?;
     let mut interrupt = signal(SignalKind::interrupt())?;
-    let session = Session::open(address, SessionOptions::default()).await?;
-    check(&session)?;
+    let store = OpenStore::open(address, StoreOptions::default()).await?;
+    check(&store)?;
     console.detail(&format!("repository {}", holdline_core::Escaped(&repository.name)));
     let gone = CancellationToken::new();
-    let holder = session::holder(None, false);
+    let holder = open_store::holder(None, false);
     let agent = arguments.agent.clone();
-    let server = Server::new(session.client().clone(), repository, holder, agent, gone.clone());
+    let server = Server::new(store.client().clone(), repository, holder, agent, gone.clone());
     let (input, output) = stdio_pipes();
     let input = Input { inner: input, gone };
     let served = async {
@@ -88,7 +88,7 @@ pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console
         _ = interrupt.recv() => Ok(()),
     };
     server.end().await;
-    session.client().shutdown(CLOSE_LIMIT).await;
+    store.client().shutdown(CLOSE_LIMIT).await;
     match served.map_err(|error| *error) {
         Ok(()) | Err(ServerInitializeError::ConnectionClosed(_)) => Ok(Exit::Success),
         Err(error) => Err(Failure::internal(error).kind("protocol").exit(Exit::Protocol)),
@@ -96,8 +96,8 @@ pub(crate) async fn run(arguments: &McpArgs, address: Address, console: &Console
 }
 
 /// Refuses an engine on which a refusal could not say who holds what.
-fn check(session: &Session) -> Result<(), Failure> {
-    let can = session.capabilities();
+fn check(store: &OpenStore) -> Result<(), Failure> {
+    let can = store.capabilities();
     if can.shared && can.metadata && can.list {
         return Ok(());
     }

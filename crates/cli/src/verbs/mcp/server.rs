@@ -48,9 +48,10 @@ const OWN_NEXT: &str = "Work on with what you hold: nobody else changes it. If y
 
 /// A server for one agent. Clones are the same server.
 #[derive(Clone)]
-pub(super) struct Server(Arc<State>);
+pub(super) struct Server(Arc<ToolRunner>);
 
-struct State {
+/// Runs the calls of tools.
+struct ToolRunner {
     client: Client,
     repository: Repository,
     /// What the holder reports; the program is the agent's.
@@ -63,7 +64,7 @@ struct State {
 }
 
 /// What a tool answers: an object, or what was wrong.
-type Answer = Result<Value, Value>;
+type ToolAnswer = Result<Value, Value>;
 
 /// The arguments of a call, as they arrive.
 type Arguments = Option<JsonObject>;
@@ -79,7 +80,7 @@ impl Server {
     ) -> Server {
         let leases = Mutex::default();
         let calls = Semaphore::new(MAX_CALLS as usize);
-        Server(Arc::new(State { client, repository, holder, agent, leases, calls, gone }))
+        Server(Arc::new(ToolRunner { client, repository, holder, agent, leases, calls, gone }))
     }
 
     /// Waits for the running calls, which end because the client has gone, and releases all leases.
@@ -112,23 +113,23 @@ impl ServerHandler for Server {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
-        let state = &self.0;
-        let Ok(_call) = state.calls.try_acquire() else {
+        let runner = &self.0;
+        let Ok(_call) = runner.calls.try_acquire() else {
             let message = format!("{MAX_CALLS} calls run already: wait for one of them");
             return Ok(answer(Err(json!({"error": "too_many", "message": message}))));
         };
         let agent = context.client_info().map(|client| client.name).unwrap_or_default();
-        let call = state.call(&request.name, request.arguments, agent);
+        let call = runner.call(&request.name, request.arguments, agent);
         tokio::select! {
             biased;
             () = context.ct.cancelled() => Err(ErrorData::internal_error("cancelled", None)),
-            () = state.gone.cancelled() => Err(ErrorData::internal_error("the server ends", None)),
+            () = runner.gone.cancelled() => Err(ErrorData::internal_error("the server ends", None)),
             answered = call => answered.map(answer),
         }
     }
 }
 
-fn answer(answer: Answer) -> CallToolResponse {
+fn answer(answer: ToolAnswer) -> CallToolResponse {
     match answer {
         Ok(value) => CallToolResult::structured(value).into(),
         Err(value) => CallToolResult::structured_error(value).into(),
@@ -146,13 +147,13 @@ fn failed(error: LockError) -> Value {
     json!({"error": failure.kind, "message": failure.message, "next": failure.fix})
 }
 
-impl State {
+impl ToolRunner {
     async fn call(
-        self: &Arc<State>,
+        self: &Arc<ToolRunner>,
         tool: &str,
         arguments: Arguments,
         agent: String,
-    ) -> Result<Answer, ErrorData> {
+    ) -> Result<ToolAnswer, ErrorData> {
         match tool {
             "lock" => Ok(self.lock(arguments, agent).await),
             "renew" => Ok(self.renew(arguments).await),
@@ -166,7 +167,7 @@ impl State {
         }
     }
 
-    async fn lock(self: &Arc<State>, arguments: Arguments, agent: String) -> Answer {
+    async fn lock(self: &Arc<ToolRunner>, arguments: Arguments, agent: String) -> ToolAnswer {
         let arguments: LockArgs = tools::arguments(arguments).map_err(wrong)?;
         arguments.check().map_err(wrong)?;
         let wait = tools::wait_of(arguments.wait_seconds).map_err(wrong)?;
@@ -236,7 +237,7 @@ impl State {
         object
     }
 
-    async fn renew(&self, arguments: Arguments) -> Answer {
+    async fn renew(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: LeaseArgs = tools::arguments(arguments).map_err(wrong)?;
         self.drop_ended().await;
         let mut leases = self.leases.lock().await;
@@ -250,7 +251,7 @@ impl State {
         if renewed.is_empty() { Err(no_lease()) } else { Ok(json!({"renewed": renewed})) }
     }
 
-    async fn release(&self, arguments: Arguments) -> Answer {
+    async fn release(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: LeaseArgs = tools::arguments(arguments).map_err(wrong)?;
         let leases = self.leases.lock().await.take(arguments.lease.as_deref());
         let mut released = Vec::new();
@@ -265,7 +266,7 @@ impl State {
         }
     }
 
-    async fn who(&self, arguments: Arguments) -> Answer {
+    async fn who(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: WhoArgs = tools::arguments(arguments).map_err(wrong)?;
         let blockers = if arguments.targets.is_empty() {
             let own = self.leases.lock().await.by_lock();
@@ -282,7 +283,7 @@ impl State {
         Ok(object)
     }
 
-    async fn wait(&self, arguments: Arguments) -> Answer {
+    async fn wait(&self, arguments: Arguments) -> ToolAnswer {
         let arguments: WaitArgs = tools::arguments(arguments).map_err(wrong)?;
         let targets = Targets::read(&arguments.targets, &self.repository).map_err(wrong)?;
         let end = Instant::now() + tools::wait_of(arguments.wait_seconds).map_err(wrong)?;
@@ -314,7 +315,7 @@ impl State {
     }
 
     /// Releases a lease when it ends, unless it is renewed.
-    async fn end_in_time(self: Arc<State>, name: String) {
+    async fn end_in_time(self: Arc<ToolRunner>, name: String) {
         loop {
             let Some(ends) = self.leases.lock().await.ends(&name) else { return };
             tokio::select! {

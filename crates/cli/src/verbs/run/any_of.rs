@@ -6,7 +6,7 @@ use holdline_core::LockName;
 
 use super::Run;
 use crate::failure::Failure;
-use crate::session::TRY_LIMIT;
+use crate::open_store::TRY_LIMIT;
 
 /// The arguments of `run --any-of`.
 #[derive(Clone, Debug, Default, Args)]
@@ -22,17 +22,17 @@ impl Run<'_> {
     /// Acquires the first name that is free, or the first that becomes free.
     pub(super) async fn first_free(&self, options: &LockOptions) -> Result<Guard, Failure> {
         let flags = &self.plan.run_only;
-        let any_of = self.session.client().any_of_with(&flags.any_of, options);
+        let any_of = self.store.client().any_of_with(&flags.any_of, options);
         let any_of = any_of.map_err(|error| named_twice(error.into()))?;
         let tried =
-            tokio::time::timeout(self.session.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
+            tokio::time::timeout(self.store.remaining_wait(TRY_LIMIT), any_of.try_lock()).await;
         let error = match tried {
             Ok(Ok(guard)) => return Ok(guard),
             Ok(Err(error)) => error,
-            Err(_) => self.session.no_answer("no answer", TRY_LIMIT),
+            Err(_) => self.store.no_answer("no answer", TRY_LIMIT),
         };
         if flags.only_try {
-            return Err(self.session.failure(error).await);
+            return Err(self.store.failure(error).await);
         }
         if error.is_contended() {
             let names: Vec<String> = any_of.names().iter().map(ToString::to_string).collect();
@@ -40,7 +40,7 @@ impl Run<'_> {
         }
         match any_of.lock().await {
             Ok(guard) => Ok(guard),
-            Err(error) => Err(self.session.failure(error).await),
+            Err(error) => Err(self.store.failure(error).await),
         }
     }
 }

@@ -25,7 +25,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Outcome;
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::verbs::waiting::WaitStatus;
 use crate::view::millis;
@@ -133,48 +133,48 @@ fn resign_signal(text: &str) -> Result<Signal, String> {
 }
 
 impl Campaigns {
-    /// Opens the session, and leads again and again.
+    /// Opens the store, and leads again and again.
     async fn run(&self, address: Address, console: &Console) -> Outcome {
         super::check_proc()?;
         let waiting = Arc::new(WaitStatus::default());
-        let options = SessionOptions {
+        let options = StoreOptions {
             observer: Some(waiting.clone()),
             program: Some(self.term.program()),
             progress: Some(console),
             keeps_trying: !self.once,
-            ..SessionOptions::default()
+            ..StoreOptions::default()
         };
-        // Before the session has threads of its own.
+        // Before the open store has threads.
         let mut signals = Signals::listen()?;
         if let Some(signal) = self.resign_on {
             signals.reserve(signal);
         }
-        let session = match Session::open_unless_ended(address, options, &mut signals).await {
-            Ok(session) => session?,
-            Err(signal) => return Ok(Exit::Job(child::Exit::before_start(signal))),
+        let store = match OpenStore::open_unless_ended(address, options, &mut signals).await {
+            Ok(store) => store?,
+            Err(signal) => return Ok(Exit::Job(child::JobExit::before_start(signal))),
         };
-        let run = Run { plan: &self.term, session: &session, waiting: &waiting, console };
+        let run = Run { plan: &self.term, store: &store, waiting: &waiting, console };
         let outcome = self.terms(&run, &mut signals).await;
-        session.close().await;
+        store.close().await;
         outcome
     }
 
     /// Leads for one term after the other, until there is a reason to end.
     async fn terms(&self, run: &Run<'_>, signals: &mut Signals) -> Outcome {
-        let Run { plan, session, .. } = *run;
+        let Run { plan, store, .. } = *run;
         // The name and the value are checked before anything is asked of the store.
-        session.client().election(plan.name.as_str())?;
+        store.client().election(plan.name.as_str())?;
         loop {
             let mut report = Report::new(&plan.name, plan.run_only.mode.mode());
             let outcome = run.run(signals, &mut report).await;
-            let Some(pause) = self.again(session, &outcome, &report, run.console) else {
+            let Some(pause) = self.again(store, &outcome, &report, run.console) else {
                 return outcome;
             };
-            let rested = session.unless_ended(tokio::time::sleep(pause), signals).await;
+            let rested = store.unless_ended(tokio::time::sleep(pause), signals).await;
             if let Err(signal) = rested {
                 return Ok(report.interrupted(signal));
             }
-            session.hold_anew();
+            store.hold_anew();
             run.waiting.forget();
         }
     }
@@ -182,7 +182,7 @@ impl Campaigns {
     /// Decides whether to campaign again, and after which pause.
     fn again(
         &self,
-        session: &Session,
+        store: &OpenStore,
         outcome: &Outcome,
         report: &Report,
         console: &Console,
@@ -199,7 +199,7 @@ impl Campaigns {
             }
             Ok(_) => {
                 console.info(&format!("{name}: campaigning again"));
-                Some(if session.capabilities().queue { Duration::ZERO } else { PAUSE })
+                Some(if store.capabilities().queue { Duration::ZERO } else { PAUSE })
             }
             Err(failure) if matches!(failure.exit, Exit::Unavailable | Exit::Lost) => {
                 console.warn(&format!("{}; campaigning again", failure.message));
@@ -214,9 +214,9 @@ impl Campaigns {
 async fn observe(name: &LockName, address: Address, console: &Console) -> Outcome {
     NoStore::until_made(&address, console).await?;
     let options =
-        SessionOptions { progress: Some(console), read_only: true, ..SessionOptions::default() };
-    let session = Session::open(address, options).await?;
-    let mut leaders = session.client().election(name.as_str())?.observe();
+        StoreOptions { progress: Some(console), read_only: true, ..StoreOptions::default() };
+    let store = OpenStore::open(address, options).await?;
+    let mut leaders = store.client().election(name.as_str())?.observe();
     loop {
         tokio::select! {
             leader = leaders.next() => match leader {

@@ -7,8 +7,8 @@ use holdline::Guard;
 use crate::address;
 use crate::config::{Address, Source};
 use crate::failure::Failure;
+use crate::open_store::OpenStore;
 use crate::outer_locks::{self, OuterLocks};
-use crate::session::Session;
 use crate::verbs::common::LEASE_ID;
 use crate::view::unix_millis;
 
@@ -18,10 +18,10 @@ pub(super) type Changes = Vec<(OsString, Option<OsString>)>;
 /// Returns how the environment of a job under this guard differs from ours.
 pub(super) fn changes(
     guard: &Guard,
-    session: &Session,
+    store: &OpenStore,
     outer: &OuterLocks,
 ) -> Result<Changes, Failure> {
-    let capabilities = session.capabilities();
+    let capabilities = store.capabilities();
     let live = guard.anchor().is_some();
     let valid_until = (!live).then(|| unix_millis(guard.remaining()).to_string());
     // An engine without fencing tokens has numbers in their place that order nothing.
@@ -39,8 +39,8 @@ pub(super) fn changes(
     .map(|(name, value)| (OsString::from(name), value.map(OsString::from)))
     .collect();
     let inherited = std::env::var_os("HOLDLINE_URL");
-    changes.extend(passwords(session.address(), inherited.as_deref()));
-    changes.extend(engine(session.address(), inherited));
+    changes.extend(passwords(store.address(), inherited.as_deref()));
+    changes.extend(engine(store.address(), inherited));
     Ok(changes)
 }
 

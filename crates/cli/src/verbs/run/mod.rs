@@ -39,8 +39,8 @@ use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
 use crate::holder::Holder;
+use crate::open_store::{OpenStore, StoreOptions, TRY_LIMIT};
 use crate::outer_locks::OuterLocks;
-use crate::session::{Session, SessionOptions, TRY_LIMIT};
 use crate::verbs::common::default_lease;
 use crate::verbs::waiting::{self, WaitStatus};
 
@@ -58,24 +58,24 @@ async fn run(plan: &RunPlan, address: Address, console: &Console) -> Outcome {
     let file = ReportFile::open(report.as_deref())?;
     let since = Instant::now();
     let waiting = Arc::new(WaitStatus::default());
-    let options = SessionOptions {
+    let options = StoreOptions {
         observer: Some(waiting.clone()),
         program: Some(plan.program()),
         wait: wait.or(only_try.then_some(TRY_LIMIT)),
         progress: (!only_try).then_some(console),
-        ..SessionOptions::default()
+        ..StoreOptions::default()
     };
-    // The session starts threads, so the signals come first.
+    // An open store has threads, so the signals come first.
     let mut signals = Signals::listen()?;
     let mut report = Report::new(&plan.name, mode.mode());
-    let session = Session::open_unless_ended(address, options, &mut signals).await;
+    let store = OpenStore::open_unless_ended(address, options, &mut signals).await;
     report.waited = since.elapsed();
-    let mut outcome = match session {
-        Ok(Ok(session)) => {
-            report.engine = Some(session.capabilities().engine);
-            let run = Run { plan, session: &session, waiting: &waiting, console };
+    let mut outcome = match store {
+        Ok(Ok(store)) => {
+            report.engine = Some(store.capabilities().engine);
+            let run = Run { plan, store: &store, waiting: &waiting, console };
             let outcome = run.run(&mut signals, &mut report).await;
-            session.close().await;
+            store.close().await;
             outcome
         }
         Ok(Err(failure)) => Err(failure),
@@ -130,7 +130,7 @@ struct Terms {
 
 struct Run<'a> {
     plan: &'a RunPlan,
-    session: &'a Session,
+    store: &'a OpenStore,
     waiting: &'a Arc<WaitStatus>,
     console: &'a Console,
 }
@@ -141,8 +141,8 @@ impl Run<'_> {
         let mode = plan.run_only.mode.mode();
         let outer = OuterLocks::from_environment()?;
         for name in plan.names() {
-            let checking = self.session.check_nesting(&outer, name, mode);
-            match self.session.unless_ended(checking, signals).await {
+            let checking = self.store.check_nesting(&outer, name, mode);
+            match self.store.unless_ended(checking, signals).await {
                 Ok(checked) => checked?,
                 Err(signal) => return Ok(report.interrupted(signal)),
             }
@@ -152,7 +152,7 @@ impl Run<'_> {
         }
         let (options, terms) = self.terms()?;
         let granted = self.wait(&options, signals).await;
-        report.waited = self.session.waited();
+        report.waited = self.store.waited();
         let guard = match granted {
             Ok(granted) => granted?,
             Err(signal) => return Ok(report.interrupted(signal)),
@@ -179,11 +179,11 @@ impl Run<'_> {
         let options = plan.about.options(LockOptions::default())?.with_value(&*plan.value);
         let options = options.with_fair(plan.run_only.mode.fair);
         let Some(lease) = plan.lease else {
-            if self.session.capabilities().live {
+            if self.store.capabilities().live {
                 let grace = plan.grace.unwrap_or(GRACE);
                 return Ok((options.with_keep(Keep::Live), Terms { window: None, grace }));
             }
-            let lease = default_lease(self.session, self.console);
+            let lease = default_lease(self.store, self.console);
             return Ok((options.with_lease_duration(lease), self.terms_of_default_lease(lease)?));
         };
         let terms = self.terms_of_lease(lease, plan.grace.unwrap_or(GRACE))?;
@@ -211,15 +211,15 @@ impl Run<'_> {
         options: &LockOptions,
         signals: &mut Signals,
     ) -> Result<Result<Guard, Failure>, Signal> {
-        let session = self.session;
-        let attempt = session.until_reached(self.plan.run_only.wait, self.console, async |wait| {
+        let store = self.store;
+        let attempt = store.until_reached(self.plan.run_only.wait, self.console, async |wait| {
             let options = match wait {
                 Some(wait) => options.clone().with_wait(wait),
                 None => options.clone(),
             };
             self.attempt(&options).await
         });
-        session.unless_ended(attempt, signals).await
+        store.unless_ended(attempt, signals).await
     }
 
     async fn attempt(&self, options: &LockOptions) -> Result<Guard, Failure> {
@@ -230,10 +230,10 @@ impl Run<'_> {
         }
         // What was seen before the store went away is not known any more.
         self.waiting.forget();
-        let attempt = self.session.acquire(name, mode.mode(), options, *only_try);
-        match waiting::report(attempt, self.waiting, name, self.session, self.console).await {
+        let attempt = self.store.acquire(name, mode.mode(), options, *only_try);
+        match waiting::report(attempt, self.waiting, name, self.store, self.console).await {
             Ok(guard) => Ok(guard),
-            Err(error) => Err(self.session.failure(error).await),
+            Err(error) => Err(self.store.failure(error).await),
         }
     }
 
@@ -259,13 +259,13 @@ impl Run<'_> {
         let launch = Launch {
             program,
             arguments: words.collect(),
-            environment: environment::changes(guard, self.session, outer)?,
+            environment: environment::changes(guard, self.store, outer)?,
             inherit,
             death_signal: anchor.is_none(),
             freeze_on_stop: guard.anchor().is_none(),
             condition: &in_time,
         };
-        let job = self.session.while_idle(|idle| launch.spawn(signals, idle));
+        let job = self.store.while_idle(|idle| launch.spawn(signals, idle));
         let job = job.map_err(|error| match error {
             LaunchError::TooLate => {
                 let name = guard.name();
@@ -280,12 +280,12 @@ impl Run<'_> {
             grace: terms.grace,
             on_lost,
             max_hold: max_hold.map(|limit| since + limit),
-            session: self.session,
+            store: self.store,
             console: self.console,
         };
         let ended = supervision.run(job, signals).await?;
         if let (Some(limit), None) = (min_hold, &ended.stop) {
-            keep_until(guard, since + limit, signals, self.session).await;
+            keep_until(guard, since + limit, signals, self.store).await;
         }
         Ok(ended)
     }
@@ -301,7 +301,7 @@ impl Run<'_> {
         let name = guard.name().clone();
         let ended_at = Instant::now();
         let revoked = self.revoked(&guard, ended.as_ref().ok()).await;
-        let released = self.session.release(guard, ended_at).await;
+        let released = self.store.release(guard, ended_at).await;
         report.held = Some(since.elapsed());
         let lost = match released {
             Some(ReleaseOutcome::Lost { reason }) => Some(reason),
@@ -336,7 +336,7 @@ impl Run<'_> {
             return None;
         }
         let keep = Purpose::Keep(Hold::Live);
-        let answer = self.session.renew_once(guard.name(), guard.lease_id(), keep);
+        let answer = self.store.renew_once(guard.name(), guard.lease_id(), keep);
         match tokio::time::timeout(REVOKE_CHECK_LIMIT, answer).await {
             Ok(Ok(RenewReply::Revoked { reason, .. })) => Some(LostReason::Revoked(reason)),
             _ => None,
@@ -385,7 +385,7 @@ fn lost_of(ended: &Ended) -> Option<LostReason> {
 }
 
 /// Keeps the name until `--min-hold` is over, a signal is received or the lease is lost.
-async fn keep_until(guard: &Guard, until: Instant, signals: &mut Signals, session: &Session) {
+async fn keep_until(guard: &Guard, until: Instant, signals: &mut Signals, store: &OpenStore) {
     // The hold is over in each case.
-    let _ = session.unless_ended(tokio::time::timeout_at(until, guard.lost()), signals).await;
+    let _ = store.unless_ended(tokio::time::timeout_at(until, guard.lost()), signals).await;
 }

@@ -222,7 +222,7 @@ impl Report {
     /// Records a signal that ended the wait, and returns the exit for it.
     pub(super) fn interrupted(&mut self, signal: Signal) -> Exit {
         self.outcome = RunOutcome::Interrupted;
-        Exit::Job(child::Exit::before_start(signal))
+        Exit::Job(child::JobExit::before_start(signal))
     }
 
     /// Takes note that the job has run in this slot.

@@ -103,7 +103,7 @@ fn cron(expression: &str, _zone: &str) -> Result<Slot, Failure> {
         Escaped(expression)
     )
     .to_string();
-    Err(Failure::config(message).fix(crate::session::install("cron")))
+    Err(Failure::config(message).fix(crate::open_store::install("cron")))
 }
 
 impl Run<'_> {
@@ -119,12 +119,12 @@ impl Run<'_> {
         let once = self.once(&plan, Duration::ZERO)?;
         let terms = self.terms_of_default_lease(once.lease_duration())?;
         let begin = async |_| self.begin(&plan, &once).await;
-        let begin = self.session.until_reached(self.plan.run_only.wait, self.console, begin);
-        let begun = match self.session.unless_ended(begin, signals).await {
+        let begin = self.store.until_reached(self.plan.run_only.wait, self.console, begin);
+        let begun = match self.store.unless_ended(begin, signals).await {
             Ok(begun) => begun,
             Err(signal) => return Ok(report.interrupted(signal)),
         };
-        report.waited = self.session.waited();
+        report.waited = self.store.waited();
         let run = match begun? {
             Begun::Run(run) => run,
             Begun::AlreadyRan(taken) => {
@@ -161,7 +161,7 @@ impl Run<'_> {
             Err(error) => match error.kind() {
                 ErrorKind::Busy { holder: Some(holder) } => {
                     let holder = HolderSummary::clone(holder);
-                    let holder = self.session.resolve_holder(once.name(), holder).await;
+                    let holder = self.store.resolve_holder(once.name(), holder).await;
                     Some(format!("waiting for {}, held by {holder}", once.name()))
                 }
                 ErrorKind::Busy { holder: None } => Some(format!("waiting for {}", once.name())),
@@ -173,14 +173,13 @@ impl Run<'_> {
             None => begun,
             Some(line) => {
                 self.console.info(&line);
-                let wait =
-                    flags.wait.map_or(Duration::MAX, |wait| self.session.remaining_wait(wait));
+                let wait = flags.wait.map_or(Duration::MAX, |wait| self.store.remaining_wait(wait));
                 self.once(plan, wait)?.begin().await
             }
         };
         match begun {
             Err(error) if matches!(error.kind(), ErrorKind::Invalid { .. }) => Err(failure(error)),
-            Err(error) => Err(self.session.failure(error).await),
+            Err(error) => Err(self.store.failure(error).await),
             Ok(begun) => Ok(begun),
         }
     }
@@ -199,7 +198,7 @@ impl Run<'_> {
             lock = lock.with_wait(wait);
         }
         let options = plan.options.clone().with_lock(lock);
-        let client = self.session.client();
+        let client = self.store.client();
         client.once_with(self.plan.name.as_str(), plan.slot.clone(), options).map_err(failure)
     }
 
@@ -218,7 +217,7 @@ impl Run<'_> {
             if is_done { run.finish().await.map(|()| true) } else { Ok(run.fail().await) }
         };
         let kept = tokio::time::timeout(KEEP, ending).await;
-        let kept = kept.unwrap_or_else(|_| Err(self.session.no_answer("nothing", KEEP)));
+        let kept = kept.unwrap_or_else(|_| Err(self.store.no_answer("nothing", KEEP)));
         report.held = Some(since.elapsed());
         report.confirmed = Some(kept.is_ok());
         let lost = match kept {

@@ -18,11 +18,11 @@ use holdline_core::{LockName, LostReason, Moment};
 use tokio::time::Instant;
 
 use super::window::Window;
-use crate::child::{self, Event, Job, Signals};
+use crate::child::{self, Job, JobEvent, Signals};
 use crate::console::Console;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::session::Session;
+use crate::open_store::OpenStore;
 
 /// What to do with the job when the lease is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -44,7 +44,7 @@ pub(super) struct Supervision<'a> {
     pub(super) grace: Duration,
     pub(super) on_lost: OnLost,
     pub(super) max_hold: Option<Instant>,
-    pub(super) session: &'a Session,
+    pub(super) store: &'a OpenStore,
     pub(super) console: &'a Console,
 }
 
@@ -62,7 +62,7 @@ pub(super) enum Stop {
 /// How the job ended.
 pub(super) struct Ended {
     /// Its exit, as a shell sees it.
-    pub(super) exit: child::Exit,
+    pub(super) exit: child::JobExit,
     /// Why it was asked to stop, if it was.
     pub(super) stop: Option<Stop>,
     /// Somebody asked us to end, by a signal.
@@ -71,7 +71,7 @@ pub(super) struct Ended {
 
 /// What ended a wait of the supervision.
 enum Wakeup {
-    Job(io::Result<Event>),
+    Job(io::Result<JobEvent>),
     Risk(RiskReason),
     /// The lease is revoked, lost or ended.
     Cancelled,
@@ -106,10 +106,10 @@ impl Supervision<'_> {
         loop {
             self.look_at_window(&mut progress);
             match self.next(&mut job, signals, &progress).await {
-                Wakeup::Job(Ok(Event::Ended)) => break,
-                Wakeup::Job(Ok(Event::Continued)) => self.continued(&job, &progress),
-                Wakeup::Job(Ok(Event::Stopped)) => self.suspended(&mut job, signals),
-                Wakeup::Job(Ok(Event::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
+                Wakeup::Job(Ok(JobEvent::Ended)) => break,
+                Wakeup::Job(Ok(JobEvent::Continued)) => self.continued(&job, &progress),
+                Wakeup::Job(Ok(JobEvent::Stopped)) => self.suspended(&mut job, signals),
+                Wakeup::Job(Ok(JobEvent::Reserved)) => self.stop(Stop::Resign, &job, &mut progress),
                 Wakeup::Job(Err(error)) => return Err(error.into()),
                 Wakeup::Risk(reason) => self.at_risk(reason, &job, &mut progress),
                 Wakeup::Cancelled => self.cancelled(&job, &mut progress).await,
@@ -127,7 +127,7 @@ impl Supervision<'_> {
 
     /// Reads the clock of the lease.
     fn now(&self) -> Moment {
-        self.session.client().clock().now()
+        self.store.client().clock().now()
     }
 
     async fn next(&self, job: &mut Job, signals: &mut Signals, progress: &Progress) -> Wakeup {
@@ -135,7 +135,7 @@ impl Supervision<'_> {
         let max_hold = self.max_hold.filter(|_| !stopping);
         let deadline = self.next_deadline(progress);
         let cancelled = self.guard.cancellation_token();
-        let clock = self.session.client().clock();
+        let clock = self.store.client().clock();
         tokio::select! {
             biased;
             event = job.next(signals) => Wakeup::Job(event),
@@ -262,7 +262,7 @@ impl Supervision<'_> {
     fn suspended(&self, job: &mut Job, signals: &mut Signals) {
         // First, because a store that hangs delays the moment at which this process is idle.
         job.freeze();
-        self.session.while_idle(|idle| job.suspend(signals, idle));
+        self.store.while_idle(|idle| job.suspend(signals, idle));
         if self.guard.is_valid() || self.on_lost == OnLost::Warn {
             job.resume();
         }

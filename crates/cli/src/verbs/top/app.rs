@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use super::blocking::{self, Node};
 use super::form::{Action, Form, FormKind, Typed};
 use super::rows::{self, Row, Sort, SortKey};
-use super::stores::{Flow, NamePosition, NoNames, Now, Seen, StoreState, StoreView, Stores};
+use super::stores::{Flow, NamePosition, NoNames, Now, RoundView, StoreState, StoreView, Stores};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::holder::Holder;
@@ -53,7 +53,7 @@ pub(crate) enum Event {
 #[derive(Debug)]
 pub(crate) enum StoreEvent {
     /// A round was complete.
-    Round(Box<RoundSeen>),
+    Round(Box<CompleteRound>),
     /// A round failed, or the store could not be opened.
     Down(String),
     /// There are no names to show.
@@ -69,9 +69,9 @@ pub(crate) enum StoreEvent {
 
 /// A complete round.
 #[derive(Debug)]
-pub(crate) struct RoundSeen {
+pub(crate) struct CompleteRound {
     /// What it has shown.
-    pub(crate) seen: Seen,
+    pub(crate) view: RoundView,
     /// What has changed, as lines of `watch` with the name that each is about.
     pub(crate) changes: Vec<(LockName, String)>,
     /// How many of the changes are grants, ends and new waiters.
@@ -181,7 +181,7 @@ pub(crate) struct App {
     /// The rows of the present page, for tables of holders and waiters.
     pub(crate) rows: Vec<Row>,
     /// The lines of the tree.
-    pub(crate) lines: Vec<blocking::Line>,
+    pub(crate) lines: Vec<blocking::TreeLine>,
     /// The selected row of the present page.
     pub(crate) selected: usize,
     /// The first row that is shown, and how many are; drawing keeps them up to date.
@@ -225,7 +225,7 @@ impl App {
             Event::Store { store, event } => return self.event_of(store, event, now),
             Event::Failed(failure) => return vec![Command::Leave(Err(failure))],
             Event::Signal(signal) => {
-                let exit = Exit::Job(crate::child::Exit::before_start(signal));
+                let exit = Exit::Job(crate::child::JobExit::before_start(signal));
                 return vec![Command::Leave(Ok(exit))];
             }
         }
@@ -278,16 +278,16 @@ impl App {
         self.view(store).state = StoreState::Down { message, since };
     }
 
-    fn round(&mut self, store: usize, round: RoundSeen, now: Now) {
-        let RoundSeen { seen, changes, flow } = round;
+    fn round(&mut self, store: usize, round: CompleteRound, now: Now) {
+        let CompleteRound { view, changes, flow } = round;
         if matches!(self.view(store).state, StoreState::Down { .. }) {
-            self.past(store, None, "store up", seen.at);
+            self.past(store, None, "store up", view.at);
         }
         for (name, text) in changes {
-            self.past(store, Some(name), &text, seen.at);
+            self.past(store, Some(name), &text, view.at);
         }
         let selected = self.selected_identity();
-        self.view(store).round(seen, flow, now);
+        self.view(store).round(view, flow, now);
         self.lay_out(selected.as_ref());
     }
 

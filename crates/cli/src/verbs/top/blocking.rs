@@ -24,7 +24,7 @@ const MAX_DEPTH: usize = 64;
 
 /// A line of the tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Line {
+pub(crate) struct TreeLine {
     /// How many steps below a root.
     pub(crate) depth: usize,
     /// What stands there.
@@ -63,7 +63,7 @@ impl Party {
 }
 
 /// Returns the lines of the tree: the roots with the most waiters first.
-pub(crate) fn tree(stores: &Stores, filter: &str) -> Vec<Line> {
+pub(crate) fn tree(stores: &Stores, filter: &str) -> Vec<TreeLine> {
     let contended: Vec<NamePosition> = stores
         .names()
         .filter(|(_, snapshot)| snapshot.queue_length > 0)
@@ -146,7 +146,7 @@ fn without_roots(
     blocks
 }
 
-fn matches(stores: &Stores, filters: &[Filter], line: &Line) -> bool {
+fn matches(stores: &Stores, filters: &[Filter], line: &TreeLine) -> bool {
     match line.node {
         Node::Name { name, .. } => {
             let snapshot = stores.at(name);
@@ -169,14 +169,14 @@ struct Walk<'a> {
     holds: &'a BTreeMap<Party, Vec<NamePosition>>,
     deadlocks: &'a BTreeSet<NamePosition>,
     shown: BTreeSet<NamePosition>,
-    lines: Vec<Line>,
+    lines: Vec<TreeLine>,
 }
 
 impl Walk<'_> {
     fn name(&mut self, name: NamePosition, depth: usize) {
         self.shown.insert(name);
         let deadlock = self.deadlocks.contains(&name);
-        self.lines.push(Line { depth, node: Node::Name { name, deadlock } });
+        self.lines.push(TreeLine { depth, node: Node::Name { name, deadlock } });
         let snapshot = self.stores.at(name);
         let mut plain = 0;
         let mut shown = 0;
@@ -190,11 +190,11 @@ impl Walk<'_> {
                 }
             }
             shown += 1;
-            self.lines.push(Line { depth: depth + 1, node: Node::Waiter { name, waiter } });
+            self.lines.push(TreeLine { depth: depth + 1, node: Node::Waiter { name, waiter } });
             for &below in held {
                 if self.shown.contains(&below) || depth + 2 > MAX_DEPTH {
                     let node = Node::Again { name: below };
-                    self.lines.push(Line { depth: depth + 2, node });
+                    self.lines.push(TreeLine { depth: depth + 2, node });
                 } else {
                     self.name(below, depth + 2);
                 }
@@ -203,7 +203,7 @@ impl Walk<'_> {
         let rest = snapshot.queue_length.saturating_sub(shown);
         if rest > 0 {
             let node = Node::More { name, waiters: rest };
-            self.lines.push(Line { depth: depth + 1, node });
+            self.lines.push(TreeLine { depth: depth + 1, node });
         }
     }
 }
@@ -215,7 +215,7 @@ mod tests {
 
     /// The tree as text, such as `a` for a name, `  -2` for its second waiter.
     fn drawn(stores: &Stores, filter: &str) -> Vec<String> {
-        let text = |line: &Line| {
+        let text = |line: &TreeLine| {
             let shown = match line.node {
                 Node::Name { name, deadlock } => {
                     let mark = if deadlock { "!" } else { "" };

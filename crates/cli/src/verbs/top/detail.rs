@@ -178,8 +178,8 @@ fn nodes_of(store: &StoreView, width: usize, theme: Theme) -> Vec<Line<'static>>
         StoreState::Unusable(message) => (plain(message, 300), theme.bad()),
     };
     let mut lines = vec![Line::styled(cut(&store.url, width), BOLD), Line::styled(state, style)];
-    if let Some(seen) = &store.seen {
-        lines.push(format!("the last complete round took {}", coarse(seen.took)).into());
+    if let Some(round) = &store.last_round {
+        lines.push(format!("the last complete round took {}", coarse(round.took)).into());
     }
     lines
 }

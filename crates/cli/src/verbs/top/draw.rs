@@ -126,7 +126,7 @@ fn page(frame: &mut Frame<'_>, area: Rect, app: &mut App, theme: Theme) {
 /// Returns what an empty page says.
 fn nothing(app: &App) -> String {
     let only = app.stores.0.first().filter(|_| !app.stores.are_several());
-    let is_seen = app.stores.0.iter().any(|store| store.seen.is_some());
+    let is_seen = app.stores.0.iter().any(|store| store.last_round.is_some());
     let text = match (app.panel, only.map(|store| &store.state)) {
         (_, Some(StoreState::NoNames(NoNames::Unlisted(text) | NoNames::NoStore(text)))) => {
             return plain(text, 200);
@@ -308,7 +308,12 @@ fn blocked_by(snapshot: &Snapshot) -> String {
     }
 }
 
-fn tree_line(stores: &Stores, line: &blocking::Line, width: usize, theme: Theme) -> Line<'static> {
+fn tree_line(
+    stores: &Stores,
+    line: &blocking::TreeLine,
+    width: usize,
+    theme: Theme,
+) -> Line<'static> {
     let time = |time: Option<Duration>| time.map_or_else(|| "?".into(), coarse);
     let name = |at: NamePosition| {
         plain(stores.label(at.store), 20)

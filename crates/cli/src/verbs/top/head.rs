@@ -92,9 +92,9 @@ pub(super) fn state(store: &StoreView, app: &App, theme: Theme, now: Now) -> (St
 
 /// Returns how old what a store has shown is.
 fn as_of(store: &StoreView, now: Now) -> String {
-    match (&store.seen, store.age(now)) {
-        (Some(seen), Some(age)) => {
-            format!("as of {}, {} ago", view::time_of_day(seen.at), coarse(age))
+    match (&store.last_round, store.age(now)) {
+        (Some(round), Some(age)) => {
+            format!("as of {}, {} ago", view::time_of_day(round.at), coarse(age))
         }
         _ => "nothing seen yet".to_owned(),
     }
@@ -114,13 +114,13 @@ fn one_store(
     now: Now,
 ) {
     let (state, style) = state(store, app, theme, now);
-    let seen = match &store.seen {
-        Some(seen) if is_well(store, app, now) && !app.paused => {
-            format!("round {}, every {}", coarse(seen.took), duration::written(app.interval))
+    let round = match &store.last_round {
+        Some(round) if is_well(store, app, now) && !app.paused => {
+            format!("round {}, every {}", coarse(round.took), duration::written(app.interval))
         }
         _ => as_of(store, now),
     };
-    let right = if app.paused { format!("PAUSED {seen} ") } else { format!("{seen} ") };
+    let right = if app.paused { format!("PAUSED {round} ") } else { format!("{round} ") };
     two_sides(frame, area, &store.url, &state, style, &right);
 }
 
@@ -131,7 +131,7 @@ fn counted(Counts { held, waiting, frozen }: Counts) -> String {
 /// Returns how many names a store has shown, how fast they change, and whether there are more.
 fn counts_of(store: &StoreView) -> String {
     let mut text = counted(store.counts());
-    if let Some(last) = store.seen.as_ref().and_then(|seen| seen.left_out_after.as_ref()) {
+    if let Some(last) = store.last_round.as_ref().and_then(|round| round.left_out_after.as_ref()) {
         text += &format!("  MORE after {}", plain(last.as_str(), 30));
     }
     if let Some((flow, span)) = store.rates() {
@@ -186,7 +186,7 @@ fn several(frame: &mut Frame<'_>, area: Rect, app: &App, theme: Theme, now: Now)
         let pad = " ".repeat(width.saturating_sub(Span::raw(&name).width()));
         let (state, style) = state(store, app, theme, now);
         let is_well = is_well(store, app, now);
-        let (state, right) = match store.seen {
+        let (state, right) = match store.last_round {
             Some(_) if is_well => (format!("{state}  {}", counts_of(store)), String::new()),
             _ => (state, format!("{} ", as_of(store, now))),
         };

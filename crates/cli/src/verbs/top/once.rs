@@ -10,12 +10,12 @@ use serde_json::{Value, json};
 
 use super::blocking::{self, Node};
 use super::store::{Task, left_out};
-use super::stores::{Flow, Now, Seen, StoreView, Stores};
+use super::stores::{Flow, Now, RoundView, StoreView, Stores};
 use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verbs::ls;
 use crate::view;
 
@@ -23,8 +23,8 @@ use crate::view;
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// What a store has answered.
-struct Answer {
-    seen: Option<Seen>,
+struct StoreAnswer {
+    round: Option<RoundView>,
     #[cfg(feature = "redis")]
     quorum: Option<holdline::redlock::QuorumStatus>,
     /// There is no store yet.
@@ -45,15 +45,15 @@ pub(super) fn run(tasks: Vec<Task>, console: &Console) -> Outcome {
             Ok(answer) => {
                 if let Some(none) = &answer.no_store {
                     console.info(&stores.labelled(store, none));
-                } else if answer.seen.is_none() && !console.is_json() {
+                } else if answer.round.is_none() && !console.is_json() {
                     let text = "names cannot be listed on this engine; give one exact name";
                     console.info(&stores.labelled(store, text));
                 }
                 let view = &mut stores.0[store];
                 #[cfg(feature = "redis")]
                 (view.quorum = answer.quorum);
-                if let Some(seen) = answer.seen {
-                    view.round(seen, Flow::default(), Now::read());
+                if let Some(round) = answer.round {
+                    view.round(round, Flow::default(), Now::read());
                 }
                 None
             }
@@ -82,7 +82,7 @@ fn ending(stores: &Stores, errors: Vec<Option<Failure>>, console: &Console) -> O
 
 /// Asks all stores at once, each on a thread of its own: none delays another for longer than
 /// [`LIMIT`].
-fn answers(tasks: Vec<Task>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
+fn answers(tasks: Vec<Task>) -> Result<Vec<Result<StoreAnswer, Failure>>, Failure> {
     let no_answer = || {
         let message = format!("no answer within {}", duration::written(LIMIT));
         let kind = ErrorKind::Unavailable { message };
@@ -109,14 +109,14 @@ fn answers(tasks: Vec<Task>) -> Result<Vec<Result<Answer, Failure>>, Failure> {
 }
 
 /// Asks one store.
-fn answer(task: &Task) -> Result<Answer, Failure> {
+fn answer(task: &Task) -> Result<StoreAnswer, Failure> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(Box::pin(async {
         let no_store = NoStore::at(&task.address)?.map(|none| none.to_string());
-        let seen = if no_store.is_some() {
+        let round = if no_store.is_some() {
             let at = SystemTime::now();
             let took = Duration::ZERO;
-            Some(Seen { at, took, left_out_after: None, names: Vec::new() })
+            Some(RoundView { at, took, left_out_after: None, names: Vec::new() })
         } else {
             look(task).await?
         };
@@ -125,8 +125,8 @@ fn answer(task: &Task) -> Result<Answer, Failure> {
             Some(admin) => Some(admin.status().await),
             None => None,
         };
-        Ok(Answer {
-            seen,
+        Ok(StoreAnswer {
+            round,
             #[cfg(feature = "redis")]
             quorum,
             no_store,
@@ -137,14 +137,14 @@ fn answer(task: &Task) -> Result<Answer, Failure> {
 fn print(stores: &Stores, console: &Console) -> Result<(), Failure> {
     let mut text = String::new();
     for (at, store) in stores.0.iter().enumerate() {
-        let (Some(seen), counts) = (&store.seen, store.counts()) else { continue };
+        let (Some(round), counts) = (&store.last_round, store.counts()) else { continue };
         let line = format!(
             "{} held {}, waiting {}, frozen {}, round {}\n",
             store.url,
             counts.held,
             counts.waiting,
             counts.frozen,
-            coarse(seen.took)
+            coarse(round.took)
         );
         text += &stores.labelled(at, &line);
     }
@@ -155,7 +155,7 @@ fn print(stores: &Stores, console: &Console) -> Result<(), Failure> {
     }
     console.data(&text)?;
     for (at, store) in stores.0.iter().enumerate() {
-        let last = store.seen.as_ref().and_then(|seen| seen.left_out_after.as_ref());
+        let last = store.last_round.as_ref().and_then(|round| round.left_out_after.as_ref());
         if let Some(last) = last {
             let text = format!("there are more names than a round covers: none after {last}");
             console.warn(&stores.labelled(at, &text));
@@ -171,11 +171,11 @@ fn print(stores: &Stores, console: &Console) -> Result<(), Failure> {
 }
 
 /// Makes one round; `None` if the engine cannot list.
-async fn look(task: &Task) -> Result<Option<Seen>, Failure> {
-    let options = SessionOptions { read_only: true, ..SessionOptions::default() };
-    let session = Session::open(task.address.clone(), options).await?;
+async fn look(task: &Task) -> Result<Option<RoundView>, Failure> {
+    let options = StoreOptions { read_only: true, ..StoreOptions::default() };
+    let open_store = OpenStore::open(task.address.clone(), options).await?;
     let watch =
-        StoreWatch::new(session.client().clone(), task.pattern.clone(), task.options.clone());
+        StoreWatch::new(open_store.client().clone(), task.pattern.clone(), task.options.clone());
     let mut watch = match watch {
         Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => return Ok(None),
         watch => watch?,
@@ -186,13 +186,13 @@ async fn look(task: &Task) -> Result<Option<Seen>, Failure> {
     }
     let names = watch.names().map(|name| name.snapshot().clone()).collect();
     let left_out_after = left_out(round.coverage);
-    Ok(Some(Seen { at: round.at, took: round.took, left_out_after, names }))
+    Ok(Some(RoundView { at: round.at, took: round.took, left_out_after, names }))
 }
 
 /// Returns the object of `docs/json.md`.
 fn object(stores: &Stores, errors: &[Option<Failure>]) -> Result<Value, Failure> {
     let objects = stores.0.iter().map(store_object).collect::<Result<Vec<_>, _>>()?;
-    let seen = stores.0.iter().any(|store| store.seen.is_some());
+    let has_rounds = stores.0.iter().any(|store| store.last_round.is_some());
     let names = stores.names().map(|(at, snapshot)| {
         let object = view::object(snapshot);
         of_store(stores, at.store, object)
@@ -206,7 +206,7 @@ fn object(stores: &Stores, errors: &[Option<Failure>]) -> Result<Value, Failure>
                 object["error"] =
                     json!(error.map(|e| json!({ "kind": e.kind, "message": e.message })));
             }
-            let counts = seen.then(|| stores.counts());
+            let counts = has_rounds.then(|| stores.counts());
             json!({
                 "url": null,
                 "at_ms": null,
@@ -220,24 +220,24 @@ fn object(stores: &Stores, errors: &[Option<Failure>]) -> Result<Value, Failure>
             })
         }
     };
-    object["names"] = json!(seen.then(|| names.collect::<Vec<_>>()));
-    object["blocking"] = json!(seen.then(|| blocking_objects(stores)));
+    object["names"] = json!(has_rounds.then(|| names.collect::<Vec<_>>()));
+    object["blocking"] = json!(has_rounds.then(|| blocking_objects(stores)));
     Ok(object)
 }
 
 /// Returns what is reported about one store.
 fn store_object(store: &StoreView) -> Result<Value, Failure> {
-    let seen = store.seen.as_ref();
-    let counts = seen.map(|_| store.counts());
+    let round = store.last_round.as_ref();
+    let counts = round.map(|_| store.counts());
     #[cfg(feature = "redis")]
     let quorum = serde_json::to_value(&store.quorum).map_err(Failure::internal)?;
     #[cfg(not(feature = "redis"))]
     let quorum = Value::Null;
     Ok(json!({
         "url": store.url,
-        "at_ms": seen.and_then(|seen| seen.at.duration_since(UNIX_EPOCH).ok()).map(view::millis),
-        "took_ms": seen.map(|seen| view::millis(seen.took)),
-        "left_out_after": seen.and_then(|seen| seen.left_out_after.as_ref()),
+        "at_ms": round.and_then(|round| round.at.duration_since(UNIX_EPOCH).ok()).map(view::millis),
+        "took_ms": round.map(|round| view::millis(round.took)),
+        "left_out_after": round.and_then(|round| round.left_out_after.as_ref()),
         "held": counts.map(|counts| counts.held),
         "waiting": counts.map(|counts| counts.waiting),
         "frozen": counts.map(|counts| counts.frozen),

@@ -7,7 +7,7 @@ use holdline_core::{
     Mode, Snapshot, WaiterView,
 };
 
-use super::stores::{Flow, Now, Seen, StoreView, Stores};
+use super::stores::{Flow, Now, RoundView, StoreView, Stores};
 
 fn metadata(number: u32, program: &str) -> Metadata {
     let fields = HolderFields {
@@ -57,17 +57,17 @@ pub(crate) fn snapshot(name: &str, holders: Vec<HolderView>, queue: Vec<WaiterVi
 }
 
 /// A round.
-pub(crate) fn seen(mut names: Vec<Snapshot>) -> Seen {
+pub(crate) fn round_view(mut names: Vec<Snapshot>) -> RoundView {
     names.sort_by(|one, other| one.name.cmp(&other.name));
     let at = UNIX_EPOCH + Duration::from_secs(1_000_000);
-    Seen { at, took: Duration::from_millis(3), left_out_after: None, names }
+    RoundView { at, took: Duration::from_millis(3), left_out_after: None, names }
 }
 
 /// Stores that have shown these names. Each is named by its number.
 pub(crate) fn stores(names: Vec<Vec<Snapshot>>) -> Stores {
     let store = |(number, names): (usize, Vec<Snapshot>)| {
         let mut store = StoreView::new(number.to_string(), "local:".to_owned());
-        store.round(seen(names), Flow::default(), Now::read());
+        store.round(round_view(names), Flow::default(), Now::read());
         store
     };
     Stores(names.into_iter().enumerate().map(store).collect())

@@ -12,13 +12,13 @@ use holdline::watch::{Change, Coverage, LockEvent, NamePattern, Round, StoreWatc
 use holdline_core::{ErrorKind, LockName, Snapshot};
 use tokio::sync::{Notify, mpsc, watch};
 
-use super::app::{Event, RoundSeen, StoreEvent};
+use super::app::{CompleteRound, Event, StoreEvent};
 use super::form::Action;
-use super::stores::{Flow, NoNames, Seen};
+use super::stores::{Flow, NoNames, RoundView};
 use crate::config::Address;
 use crate::console::Messages;
 use crate::failure::Failure;
-use crate::session::{NoStore, Session, SessionOptions};
+use crate::open_store::{NoStore, OpenStore, StoreOptions};
 use crate::verbs::{freeze, revoke};
 
 /// How often to check whether a local store exists by now.
@@ -118,12 +118,12 @@ impl Worker {
 
     async fn rounds(&self) -> Result<(), Gone> {
         let opened = self.open().await?;
-        let session = match opened {
-            Ok(session) => session,
+        let open_store = match opened {
+            Ok(open_store) => open_store,
             Err(failure) => return self.fail(failure).await,
         };
         let Task { pattern, options, .. } = &self.task;
-        let watch = StoreWatch::new(session.client().clone(), pattern.clone(), options.clone());
+        let watch = StoreWatch::new(open_store.client().clone(), pattern.clone(), options.clone());
         let mut watch = match watch {
             Ok(watch) => watch,
             Err(error) if matches!(error.kind(), ErrorKind::Unsupported { .. }) => {
@@ -153,7 +153,7 @@ impl Worker {
     }
 
     /// Opens the store read-only, and waits until there is one.
-    async fn open(&self) -> Result<Result<Session, Failure>, Gone> {
+    async fn open(&self) -> Result<Result<OpenStore, Failure>, Gone> {
         let address = &self.task.address;
         loop {
             match NoStore::at(address) {
@@ -166,11 +166,11 @@ impl Worker {
             tokio::time::sleep(STORE_PAUSE).await;
         }
         let mut gone = Ok(());
-        let session = Session::open_when_up(address, |failure| {
+        let open_store = OpenStore::open_when_up(address, |failure| {
             gone = self.send(StoreEvent::Down(failure.message.clone()));
         });
-        let session = session.await;
-        gone.map(|()| session)
+        let open_store = open_store.await;
+        gone.map(|()| open_store)
     }
 
     async fn fail(&self, failure: Failure) -> Result<(), Gone> {
@@ -204,11 +204,11 @@ impl Worker {
     }
 }
 
-/// Carries out an operator's command as its verb does, with a session of its own: the other one
+/// Carries out an operator's command as its verb does, with a client of its own: the other one
 /// only reads.
 async fn act(address: &Address, action: Action) -> Result<String, Failure> {
-    let options = SessionOptions { wait: Some(CONNECT_LIMIT), ..SessionOptions::default() };
-    let session = Session::open(address.clone(), options).await?;
+    let options = StoreOptions { wait: Some(CONNECT_LIMIT), ..StoreOptions::default() };
+    let open_store = OpenStore::open(address.clone(), options).await?;
     let notes = Notes::default();
     let done = match action {
         Action::Revoke { name, token, reason, now } => {
@@ -219,25 +219,25 @@ async fn act(address: &Address, action: Action) -> Result<String, Failure> {
                 now,
                 grace: REVOKE_GRACE,
             };
-            match revocation.carry_out(&session, || {}, &notes).await {
+            match revocation.carry_out(&open_store, || {}, &notes).await {
                 Ok(true) if now => Ok(format!(
                     "{name}: freed at once, token {token}; its job may still run and write"
                 )),
                 Ok(true) => Ok(format!("{name}: revoked, token {token}")),
-                Ok(false) => Err(Failure::nothing(not_revoked(&session, &name, token).await)),
+                Ok(false) => Err(Failure::nothing(not_revoked(&open_store, &name, token).await)),
                 Err(failure) => Err(failure),
             }
         }
         Action::Freeze { name, duration, reason } => {
-            let active = freeze::set(&session, &name, duration, &reason, &notes).await?;
+            let active = freeze::set(&open_store, &name, duration, &reason, &notes).await?;
             let when = if active { "frozen" } else { "will be frozen when its holder is done" };
             Ok(format!("{name}: {when}"))
         }
-        Action::Unfreeze { name } => {
-            freeze::end(&session, &name, &notes).await.map(|()| format!("{name}: no longer frozen"))
-        }
+        Action::Unfreeze { name } => freeze::end(&open_store, &name, &notes)
+            .await
+            .map(|()| format!("{name}: no longer frozen")),
     };
-    session.flush().await;
+    open_store.flush().await;
     done.map(|done| notes.behind(done))
 }
 
@@ -264,11 +264,11 @@ impl Messages for Notes {
 
 /// Says that the grant that was shown is over, and who holds the name now.
 async fn not_revoked(
-    session: &Session,
+    open_store: &OpenStore,
     name: &LockName,
     token: holdline_core::FencingToken,
 ) -> String {
-    let holder = session.inspect(name).await.ok().and_then(|now| now.holders.into_iter().next());
+    let holder = open_store.inspect(name).await.ok().and_then(|now| now.holders.into_iter().next());
     let now = match holder {
         Some(holder) => {
             let token = holder.summary.token.map_or_else(String::new, |t| format!("token {t}, "));
@@ -285,7 +285,7 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> StoreEvent {
     if let Some(failing) = failing {
         return StoreEvent::Down(Failure::of(&failing.error, None).message);
     }
-    let seen = Seen { at, took, left_out_after: left_out(coverage), names: names() };
+    let view = RoundView { at, took, left_out_after: left_out(coverage), names: names() };
     let mut flow = Flow::default();
     for change in changes.iter().filter(|change| !change.found) {
         match change.event {
@@ -303,7 +303,7 @@ fn event(round: Round, names: impl FnOnce() -> Vec<Snapshot>) -> StoreEvent {
         .filter(shown)
         .map(|change| (change.name.clone(), crate::verbs::watch::text(change)))
         .collect();
-    StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow }))
+    StoreEvent::Round(Box::new(CompleteRound { view, changes, flow }))
 }
 
 /// Returns the last name that a round covers, if there are more.

@@ -37,7 +37,7 @@ impl Now {
 
 /// What one complete round has shown.
 #[derive(Clone, Debug)]
-pub(crate) struct Seen {
+pub(crate) struct RoundView {
     /// When the round was complete; for display only.
     pub(crate) at: SystemTime,
     /// How long the store took for it.
@@ -108,12 +108,12 @@ pub(crate) struct StoreView {
     pub(crate) url: String,
     pub(crate) state: StoreState,
     /// What the last complete round has shown.
-    pub(crate) seen: Option<Seen>,
+    pub(crate) last_round: Option<RoundView>,
     /// The servers, if it is a quorum.
     #[cfg(feature = "redis")]
     pub(crate) quorum: Option<holdline::redlock::QuorumStatus>,
     /// When the last complete round came.
-    seen_at: Option<Instant>,
+    last_round_at: Option<Instant>,
     flows: VecDeque<(Instant, Flow)>,
 }
 
@@ -124,29 +124,29 @@ impl StoreView {
             name,
             url,
             state: StoreState::Opening,
-            seen: None,
+            last_round: None,
             #[cfg(feature = "redis")]
             quorum: None,
-            seen_at: None,
+            last_round_at: None,
             flows: VecDeque::new(),
         }
     }
 
     /// Takes over a complete round.
-    pub(crate) fn round(&mut self, seen: Seen, flow: Flow, now: Now) {
+    pub(crate) fn round(&mut self, round: RoundView, flow: Flow, now: Now) {
         self.state = StoreState::Up;
         self.flows.push_back((now.instant, flow));
         let old = |at: &Instant| now.instant.saturating_duration_since(*at) > RATE_WINDOW;
         while self.flows.len() > MAX_ROUNDS || self.flows.front().is_some_and(|(at, _)| old(at)) {
             self.flows.pop_front();
         }
-        self.seen_at = Some(now.instant);
-        self.seen = Some(seen);
+        self.last_round_at = Some(now.instant);
+        self.last_round = Some(round);
     }
 
     /// Returns the names of the last complete round.
     pub(crate) fn names(&self) -> &[Snapshot] {
-        self.seen.as_ref().map_or(&[], |seen| &seen.names)
+        self.last_round.as_ref().map_or(&[], |round| &round.names)
     }
 
     /// Finds a name.
@@ -166,15 +166,15 @@ impl StoreView {
 
     /// Returns how old the last complete round is.
     pub(crate) fn age(&self, now: Now) -> Option<Duration> {
-        self.seen_at.map(|at| now.instant.saturating_duration_since(at))
+        self.last_round_at.map(|at| now.instant.saturating_duration_since(at))
     }
 
     /// Returns whether the next round should have come long ago, although none has failed: a disk
     /// that hangs, or a store that is very slow. `interval` is the pause between two rounds.
     pub(crate) fn is_late(&self, interval: Duration, now: Now) -> bool {
-        let (Some(age), Some(seen)) = (self.age(now), &self.seen) else { return false };
-        let pause = WatchOptions::default().with_interval(interval).pause_after(seen.took);
-        let due = pause.saturating_add(seen.took).saturating_add(LATE_AFTER);
+        let (Some(age), Some(round)) = (self.age(now), &self.last_round) else { return false };
+        let pause = WatchOptions::default().with_interval(interval).pause_after(round.took);
+        let due = pause.saturating_add(round.took).saturating_add(LATE_AFTER);
         self.state == StoreState::Up && age > due
     }
 
@@ -260,7 +260,7 @@ impl Stores {
 
 #[cfg(test)]
 mod tests {
-    use super::super::samples::seen;
+    use super::super::samples::round_view;
     use super::*;
 
     fn later(now: Now, seconds: u64) -> Now {
@@ -278,7 +278,7 @@ mod tests {
             if second > 150 {
                 now.time -= Duration::from_secs(86_400);
             }
-            store.round(seen(vec![]), flow, now);
+            store.round(round_view(vec![]), flow, now);
         }
         let (flow, span) = store.rates().expect("two rounds");
         assert_eq!((flow, span), (Flow { granted: 120, ended: 60, queued: 0 }, RATE_WINDOW));
@@ -291,7 +291,7 @@ mod tests {
         let mut store = StoreView::new(String::new(), "local:".to_owned());
         let start = Now::read();
         assert!(!store.is_late(second, later(start, 999)), "nothing was seen yet");
-        let mut slow = seen(vec![]);
+        let mut slow = round_view(vec![]);
         slow.took = second;
         store.round(slow, Flow::default(), start);
         // A pause of nine times the round, the round, and what is allowed.

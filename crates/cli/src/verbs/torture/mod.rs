@@ -27,7 +27,7 @@ use crate::console::Console;
 use crate::duration;
 use crate::exit::Exit;
 use crate::failure::{Failure, Outcome};
-use crate::session::url_failure;
+use crate::open_store::url_failure;
 use crate::table::{Align, Table};
 use crate::verb::{AtStake, EngineChoice, Verb};
 use crate::view::millis;

@@ -1,6 +1,6 @@
 //! What keys and rounds lead to.
 
-use super::super::samples::{holder, seen, snapshot, stores, waiter};
+use super::super::samples::{holder, round_view, snapshot, stores, waiter};
 use super::*;
 
 fn at(seconds: u64) -> Now {
@@ -13,8 +13,8 @@ fn event(store: usize, event: StoreEvent) -> Event {
 }
 
 fn round_of(store: usize, names: Vec<Snapshot>) -> Event {
-    let (seen, changes, flow) = (seen(names), Vec::new(), Flow::default());
-    event(store, StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow })))
+    let (view, changes, flow) = (round_view(names), Vec::new(), Flow::default());
+    event(store, StoreEvent::Round(Box::new(CompleteRound { view, changes, flow })))
 }
 
 fn round(names: Vec<Snapshot>) -> Event {

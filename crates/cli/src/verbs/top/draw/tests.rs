@@ -7,9 +7,9 @@ use ratatui::Terminal;
 use ratatui::backend::TestBackend;
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
-use super::super::app::{App, Event, RoundSeen, StoreEvent};
-use super::super::samples::{holder, seen, snapshot, waiter};
-use super::super::stores::{Flow, Now, Seen, StoreView, Stores};
+use super::super::app::{App, CompleteRound, Event, StoreEvent};
+use super::super::samples::{holder, round_view, snapshot, waiter};
+use super::super::stores::{Flow, Now, RoundView, StoreView, Stores};
 use super::{Theme, draw};
 
 fn start() -> Now {
@@ -26,7 +26,7 @@ fn later(seconds: u64) -> Now {
 fn app(names: Vec<Snapshot>) -> App {
     let store = StoreView::new(String::new(), "redis://host".to_owned());
     let mut app = App::new(Stores(vec![store]), Duration::from_secs(1));
-    app.handle(round(seen(names)), start());
+    app.handle(round(round_view(names)), start());
     app
 }
 
@@ -40,13 +40,13 @@ fn event(store: usize, event: StoreEvent) -> Event {
     Event::Store { store, event }
 }
 
-fn round_of(store: usize, seen: Seen) -> Event {
+fn round_of(store: usize, view: RoundView) -> Event {
     let (changes, flow) = (Vec::new(), Flow::default());
-    event(store, StoreEvent::Round(Box::new(RoundSeen { seen, changes, flow })))
+    event(store, StoreEvent::Round(Box::new(CompleteRound { view, changes, flow })))
 }
 
-fn round(seen: Seen) -> Event {
-    round_of(0, seen)
+fn round(view: RoundView) -> Event {
+    round_of(0, view)
 }
 
 fn down(store: usize) -> Event {
@@ -203,7 +203,7 @@ fn ten_thousand_names_are_drawn_in_frames() {
     }
     println!("a frame of 10,000 names: {:?}", begin.elapsed() / u32::try_from(frames).unwrap_or(1));
     let begin = Instant::now();
-    app.handle(round(seen(app.stores.0[0].names().to_vec())), start());
+    app.handle(round(round_view(app.stores.0[0].names().to_vec())), start());
     println!("a round of 10,000 names: {:?}", begin.elapsed());
     let last = format!("name-{:05}", (frames - 1) * 99);
     let buffer = terminal.backend().buffer();
@@ -215,9 +215,9 @@ fn ten_thousand_names_are_drawn_in_frames() {
 fn several_stores_have_a_line_each_and_a_column() {
     let mut app = app_of(&["eu", "billing", "us"]);
     let names = |name, number| vec![snapshot(name, vec![holder(number, "make", 61)], vec![])];
-    app.handle(round_of(0, seen(names("deploy", 7))), start());
-    app.handle(round_of(1, seen(names("invoice", 8))), start());
-    app.handle(round_of(1, seen(names("invoice", 8))), later(2));
+    app.handle(round_of(0, round_view(names("deploy", 7))), start());
+    app.handle(round_of(1, round_view(names("invoice", 8))), start());
+    app.handle(round_of(1, round_view(names("invoice", 8))), later(2));
     app.handle(down(0), later(2));
     let lines = screen(&mut app, SMALL, later(5));
     assert!(lines[0].starts_with("3 stores, 1 up  held 2  waiting 0  frozen 0 "), "{}", lines[0]);
@@ -247,8 +247,8 @@ fn several_stores_have_a_line_each_and_a_column() {
 #[test]
 fn a_store_without_a_round_in_time_is_late() {
     let mut app = app_of(&["eu", "us"]);
-    app.handle(round_of(0, seen(vec![])), start());
-    app.handle(round_of(1, seen(vec![])), later(60));
+    app.handle(round_of(0, round_view(vec![])), start());
+    app.handle(round_of(1, round_view(vec![])), later(60));
     let lines = screen(&mut app, SMALL, later(60));
     assert!(lines[1].starts_with("eu  LATE: no round for 1m00s"), "{}", lines[1]);
     assert!(lines[2].starts_with("us  up "), "{}", lines[2]);
@@ -260,7 +260,7 @@ fn more_stores_than_rows_show_those_that_need_attention() {
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     let mut app = app_of(&names);
     for store in 0..20 {
-        app.handle(round_of(store, seen(vec![])), start());
+        app.handle(round_of(store, round_view(vec![])), start());
     }
     app.handle(down(17), start());
     let lines = screen(&mut app, SMALL, start());

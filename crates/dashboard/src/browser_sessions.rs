@@ -20,28 +20,28 @@ const MOST: usize = 1_000;
 /// How many sessions of one token are kept, so that no token ends the sessions of all others.
 const MOST_OF_TOKEN: usize = 50;
 
-type Key = [u8; 32];
+type IdDigest = [u8; 32];
 
 /// The sessions of this server.
 #[derive(Default)]
-pub(crate) struct Sessions(Mutex<HashMap<Key, Session>>);
+pub(crate) struct BrowserSessions(Mutex<HashMap<IdDigest, BrowserSession>>);
 
-struct Session {
+struct BrowserSession {
     token: TokenDigest,
     began: Instant,
 }
 
-fn key(id: &str) -> Key {
+fn digest_of(id: &str) -> IdDigest {
     Sha256::digest(id.as_bytes()).into()
 }
 
-impl Sessions {
+impl BrowserSessions {
     /// Begins the session of an id that nobody can guess.
     pub(crate) fn begin(&self, id: &str, token: TokenDigest, now: Instant) {
         let mut sessions = self.0.lock();
         sessions.retain(|_, session| now.duration_since(session.began) < LASTS);
         let of_token = sessions.values().filter(|session| session.token == token).count();
-        let is_full = |session: &Session| {
+        let is_full = |session: &BrowserSession| {
             if of_token >= MOST_OF_TOKEN { session.token == token } else { sessions.len() >= MOST }
         };
         let ends = sessions.iter().filter(|(_, session)| is_full(session));
@@ -49,19 +49,19 @@ impl Sessions {
         if let Some(oldest) = oldest {
             sessions.remove(&oldest);
         }
-        sessions.insert(key(id), Session { token, began: now });
+        sessions.insert(digest_of(id), BrowserSession { token, began: now });
     }
 
     /// Returns the token of a session.
     pub(crate) fn token(&self, id: &str, now: Instant) -> Option<TokenDigest> {
         let sessions = self.0.lock();
-        let session = sessions.get(&key(id))?;
+        let session = sessions.get(&digest_of(id))?;
         (now.duration_since(session.began) < LASTS).then_some(session.token)
     }
 
     /// Ends a session.
     pub(crate) fn end(&self, id: &str) {
-        self.0.lock().remove(&key(id));
+        self.0.lock().remove(&digest_of(id));
     }
 }
 
@@ -71,7 +71,7 @@ mod tests {
 
     #[test]
     fn many_logins_of_one_token_end_no_session_of_another() {
-        let sessions = Sessions::default();
+        let sessions = BrowserSessions::default();
         let now = Instant::now();
         let [ours, theirs] = ["a", "b"].map(TokenDigest::of);
         let after = |ms| now + Duration::from_millis(ms);

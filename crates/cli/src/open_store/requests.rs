@@ -1,4 +1,4 @@
-//! Single requests to the engine of a session, which hold no guard.
+//! Single requests to an open store, which hold no guard.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use holdline_core::{
     RenewRequest, Snapshot,
 };
 
-use super::Session;
+use super::OpenStore;
 use crate::console::Messages;
 use crate::record;
 
 /// How long a single request waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(10);
 
-impl Session {
+impl OpenStore {
     /// Returns the holders and the queue of a name.
     pub(crate) async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         self.client.admin().inspect(name).await.map_err(unchanged)
@@ -34,15 +34,15 @@ impl Session {
         lease_id: LeaseId,
         purpose: Purpose,
     ) -> Result<RenewReply, LockError> {
-        let request = RenewRequest {
+        let renewal = RenewRequest {
             name: name.clone(),
             lease_id,
             client: self.client.admin().client_id(),
             purpose,
         };
-        let batch = [request];
-        let renewal = self.client.admin().engine().renew(&batch);
-        let answer = tokio::time::timeout(ANSWER_LIMIT, renewal).await;
+        let batch = [renewal];
+        let replies = self.client.admin().engine().renew(&batch);
+        let answer = tokio::time::timeout(ANSWER_LIMIT, replies).await;
         answer.ok().and_then(|replies| replies.into_iter().next()).unwrap_or_else(|| {
             let message = format!("no answer within {ANSWER_LIMIT:?}");
             Err(self.error(ErrorKind::Unavailable { message }).with_name(name))

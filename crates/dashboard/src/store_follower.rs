@@ -1,4 +1,4 @@
-//! What this server has seen of a store: the names of the last round, and the history.
+//! Follows a store, and keeps what it has seen of it: the names of the last round, and the history.
 //!
 //! - N1: a round lists at most [`MOST_NAMES`] names and [`MOST_ENTRIES`] holders and waiters, and
 //!   all rounds take at most [`SHARE`] per cent of the time.
@@ -31,11 +31,11 @@ const FRESH_FAILURE: Duration = PAUSE;
 /// How long a page waits for a newer round.
 const ROUND_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What was seen. Clones are the same one.
+/// Looks at a store in rounds, and keeps what it has seen. Clones are the same one.
 #[derive(Clone)]
-pub(crate) struct Seen(Arc<Inner>);
+pub(crate) struct StoreFollower(Arc<FollowerParts>);
 
-struct Inner {
+struct FollowerParts {
     view: RwLock<Arc<View>>,
     history: RwLock<History>,
     looked: Mutex<Instant>,
@@ -64,10 +64,12 @@ pub(crate) struct View {
     pub(crate) rows: Arc<Vec<Row>>,
 }
 
-impl Seen {
-    /// Makes it, and the work that keeps it up to date.
-    pub(crate) fn new(client: Client) -> (Seen, impl Future<Output = ()> + Send + 'static) {
-        let seen = Seen(Arc::new(Inner {
+impl StoreFollower {
+    /// Makes one, and the work that keeps it up to date.
+    pub(crate) fn new(
+        client: Client,
+    ) -> (StoreFollower, impl Future<Output = ()> + Send + 'static) {
+        let follower = StoreFollower(Arc::new(FollowerParts {
             view: RwLock::default(),
             history: RwLock::default(),
             looked: Mutex::new(Instant::now()),
@@ -77,8 +79,8 @@ impl Seen {
             hurry: Notify::new(),
             rounds: watch::Sender::new(0),
         }));
-        let work = seen.clone().follow(client);
-        (seen, work)
+        let work = follower.clone().follow(client);
+        (follower, work)
     }
 
     async fn follow(self, client: Client) {

@@ -1,4 +1,4 @@
-//! The engine that a verb works on, and the only place that opens one.
+//! The store that a verb works on, and the only place that opens one.
 //!
 //! Read next: `connect`, which waits for a store that cannot be reached; `failure`, which explains
 //! why an engine could not be opened; `requests`, what is asked of an open one.
@@ -54,8 +54,8 @@ const MAX_OPEN_PAUSE: Duration = Duration::from_secs(10);
 /// The wait that remains when the connection used up all of it: enough for one attempt.
 const MIN_WAIT: Duration = Duration::from_millis(1);
 
-/// An open engine.
-pub(crate) struct Session {
+/// An open store: an engine, with a client of it.
+pub(crate) struct OpenStore {
     client: Client,
     address: Address,
     /// The same engine, if it is the local one.
@@ -66,9 +66,9 @@ pub(crate) struct Session {
     ends_by: Cell<Option<Instant>>,
 }
 
-/// How a session is opened, and for whom.
+/// How a store is opened, and for whom.
 #[derive(Default)]
-pub(crate) struct SessionOptions<'a> {
+pub(crate) struct StoreOptions<'a> {
     /// Receives the events of the wait.
     pub(crate) observer: Option<Arc<dyn Observer>>,
     /// The program that the lock is for; this one unless set.
@@ -87,12 +87,12 @@ pub(crate) struct SessionOptions<'a> {
     pub(crate) read_only: bool,
 }
 
-impl Session {
+impl OpenStore {
     /// Opens the engine.
     pub(crate) async fn open(
         address: Address,
-        options: SessionOptions<'_>,
-    ) -> Result<Session, Failure> {
+        options: StoreOptions<'_>,
+    ) -> Result<OpenStore, Failure> {
         let since = Instant::now();
         let holder = holder(options.program.clone(), options.detached);
         let client_options = || {
@@ -114,7 +114,7 @@ impl Session {
             // leases, so that this one can stop a job in time (supervise, S4).
             let client_options = client_options().with_own_thread(true);
             let client = Client::with_options(Arc::new(local.clone()), client_options)?;
-            return Ok(Session {
+            return Ok(OpenStore {
                 client,
                 address,
                 local: Some(local),
@@ -124,7 +124,7 @@ impl Session {
         }
         let client = connect::connect(&address, client_options, &options).await;
         let client = client.map_err(|error| failure::of_connect(error, &address))?;
-        Ok(Session { client, address, local: None, since, ends_by: Cell::default() })
+        Ok(OpenStore { client, address, local: None, since, ends_by: Cell::default() })
     }
 
     /// Opens the engine to read only, and waits while its store cannot be reached. `failed` is
@@ -132,11 +132,11 @@ impl Session {
     pub(crate) async fn open_when_up(
         address: &Address,
         mut failed: impl FnMut(&Failure),
-    ) -> Result<Session, Failure> {
+    ) -> Result<OpenStore, Failure> {
         let mut pause = OPEN_PAUSE;
         loop {
-            let options = SessionOptions { read_only: true, ..SessionOptions::default() };
-            match Session::open(address.clone(), options).await {
+            let options = StoreOptions { read_only: true, ..StoreOptions::default() };
+            match OpenStore::open(address.clone(), options).await {
                 Err(failure) if failure.exit == Exit::Unavailable => failed(&failure),
                 outcome => return outcome,
             }
@@ -148,14 +148,14 @@ impl Session {
     /// Opens the engine, unless a signal comes first that ends the verb.
     pub(crate) async fn open_unless_ended(
         address: Address,
-        options: SessionOptions<'_>,
+        options: StoreOptions<'_>,
         signals: &mut Signals,
-    ) -> Result<Result<Session, Failure>, Signal> {
+    ) -> Result<Result<OpenStore, Failure>, Signal> {
         let suspend = |signals: &mut Signals| Idle::run(None, |idle| signals.suspend(idle));
-        let opened = signals.unless_ended(Session::open(address, options), suspend).await?;
+        let opened = signals.unless_ended(OpenStore::open(address, options), suspend).await?;
         // The local engine opens without a pause in which a signal could be received.
-        if let Ok(session) = &opened {
-            let suspend = |signals: &mut Signals| session.while_idle(|idle| signals.suspend(idle));
+        if let Ok(store) = &opened {
+            let suspend = |signals: &mut Signals| store.while_idle(|idle| signals.suspend(idle));
             signals.handle_pending(suspend).await?;
         }
         Ok(opened)
@@ -307,7 +307,7 @@ impl Session {
 
     /// Releases the guard of a job that ended at `ended`; `None` if the store does not answer
     /// within [`RELEASE_LIMIT`] of that. The request is repeated until the store answers or
-    /// [`Session::close`] returns.
+    /// [`OpenStore::close`] returns.
     pub(crate) async fn release(&self, guard: Guard, ended: Instant) -> Option<ReleaseOutcome> {
         let end = ended + RELEASE_LIMIT;
         self.ends_by.set(Some(end));

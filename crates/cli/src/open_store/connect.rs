@@ -7,7 +7,7 @@ use std::time::Duration;
 use holdline::{Client, ClientOptions};
 use holdline_core::{Certainty, ErrorKind, LockError};
 
-use super::{Session, SessionOptions};
+use super::{OpenStore, StoreOptions};
 use crate::config::Address;
 use crate::console::Console;
 use crate::duration;
@@ -23,9 +23,9 @@ const RETRY_PAUSE: Duration = Duration::from_millis(500);
 pub(super) async fn connect(
     address: &Address,
     client_options: impl Fn() -> ClientOptions,
-    options: &SessionOptions<'_>,
+    options: &StoreOptions<'_>,
 ) -> Result<Client, LockError> {
-    let SessionOptions { wait, keeps_trying, progress, read_only, .. } = *options;
+    let StoreOptions { wait, keeps_trying, progress, read_only, .. } = *options;
     let retries = |error: &LockError| match error.kind() {
         ErrorKind::NoQuorum { .. } => progress.is_some(),
         ErrorKind::Unavailable { .. } => progress.is_some() && (wait.is_some() || keeps_trying),
@@ -50,7 +50,7 @@ pub(super) async fn connect(
     outcome.unwrap_or_else(|_| Err(last_error.unwrap_or_else(|| no_answer_within(wait, address))))
 }
 
-impl Session {
+impl OpenStore {
     /// Repeats an attempt while the store cannot be reached, within `wait`. Each attempt has what
     /// remains of it. Without a limit the first failure is the result, as in [`connect`].
     pub(crate) async fn until_reached<T>(

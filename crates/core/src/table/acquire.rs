@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::state::{Entry, Freeze, Holder, deadline_of};
+use super::state::{Freeze, Holder, QueueEntry, deadline_of};
 use super::store::Store;
 use super::{Outcome, Table};
 use crate::contract::{AcquireReply, AcquireRequest, QUEUE_HEARTBEAT};
@@ -151,7 +151,7 @@ impl<S: Store> Table<'_, S> {
 
     fn enqueue(&mut self, request: &AcquireRequest) -> Result<(), S::Error> {
         let place = self.head.next_place;
-        self.store.push(Entry {
+        self.store.push(QueueEntry {
             place,
             lease_id: request.lease_id,
             client: request.client,

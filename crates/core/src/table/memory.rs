@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 
-use super::state::{Entry, Head};
+use super::state::{Head, QueueEntry};
 use super::store::{Remaining, Store};
 use crate::lease_id::{ClientId, LeaseId};
 use crate::moment::Moment;
@@ -21,13 +21,13 @@ pub struct LockState {
 /// A queue in memory, by place and by lease id.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct MemoryQueue {
-    pub(super) entries: BTreeMap<u64, Entry>,
+    pub(super) entries: BTreeMap<u64, QueueEntry>,
     places: BTreeMap<LeaseId, u64>,
 }
 
 impl MemoryQueue {
     /// Returns the entries in order.
-    pub fn entries(&self) -> impl Iterator<Item = &Entry> {
+    pub fn entries(&self) -> impl Iterator<Item = &QueueEntry> {
         self.entries.values()
     }
 
@@ -46,7 +46,7 @@ impl MemoryQueue {
         Remaining { queued: self.entries.len(), oldest_seen: oldest_seen.unwrap_or(Moment::NEVER) }
     }
 
-    fn retain(&mut self, keep: impl Fn(&Entry) -> bool) -> Remaining {
+    fn retain(&mut self, keep: impl Fn(&QueueEntry) -> bool) -> Remaining {
         self.entries.retain(|_, entry| keep(entry));
         let entries = &self.entries;
         self.places.retain(|_, place| entries.contains_key(place));
@@ -76,17 +76,17 @@ impl Store for MemoryStore<'_> {
         }
     }
 
-    fn push(&mut self, entry: Entry) -> Result<(), Infallible> {
+    fn push(&mut self, entry: QueueEntry) -> Result<(), Infallible> {
         self.queue.places.insert(entry.lease_id, entry.place);
         self.queue.entries.insert(entry.place, entry);
         Ok(())
     }
 
-    fn first(&mut self) -> Result<Option<Entry>, Infallible> {
+    fn first(&mut self) -> Result<Option<QueueEntry>, Infallible> {
         Ok(self.queue.entries.values().next().cloned())
     }
 
-    fn find(&mut self, lease_id: LeaseId) -> Result<Option<Entry>, Infallible> {
+    fn find(&mut self, lease_id: LeaseId) -> Result<Option<QueueEntry>, Infallible> {
         let place = self.queue.places.get(&lease_id);
         Ok(place.and_then(|place| self.queue.entries.get(place)).cloned())
     }
@@ -117,7 +117,7 @@ impl Store for MemoryStore<'_> {
         Ok(self.queue.retain(|entry| entry.client != client))
     }
 
-    fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Infallible> {
+    fn page(&mut self, limit: usize) -> Result<Vec<QueueEntry>, Infallible> {
         Ok(self.queue.entries.values().take(limit).cloned().collect())
     }
 }

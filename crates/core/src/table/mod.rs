@@ -51,7 +51,7 @@ pub use command::{Command, Reply};
 pub use memory::{LockState, MemoryQueue, MemoryStore};
 #[cfg(any(test, feature = "mutants"))]
 pub use mutants::Mutant;
-pub use state::{Entry, Freeze, Head, Holder};
+pub use state::{Freeze, Head, Holder, QueueEntry};
 pub use store::{Remaining, Store};
 
 use crate::capabilities::Capabilities;

@@ -12,7 +12,7 @@
 use std::time::Duration;
 
 use super::Table;
-use super::state::Entry;
+use super::state::QueueEntry;
 use super::store::Store;
 use crate::capabilities::Expiry;
 use crate::contract::{AcquireRequest, RenewRequest};
@@ -44,7 +44,7 @@ impl<S: Store> Table<'_, S> {
     }
 
     /// Renews the session of a queue entry.
-    pub(super) fn keep_place(&mut self, entry: &Entry) -> Result<(), S::Error> {
+    pub(super) fn keep_place(&mut self, entry: &QueueEntry) -> Result<(), S::Error> {
         self.keep(self.session(entry.client, entry.lease_id, entry.hold))
     }
 
@@ -84,7 +84,7 @@ impl<S: Store> Table<'_, S> {
     }
 
     /// Returns when a queue entry ends if its session is not renewed.
-    pub(super) fn end_of(&self, entry: &Entry) -> Moment {
+    pub(super) fn end_of(&self, entry: &QueueEntry) -> Moment {
         let session = self.session(entry.client, entry.lease_id, entry.hold);
         entry.last_seen.after(session.duration)
     }

@@ -5,7 +5,7 @@
 //! contender is notified.
 
 use super::Table;
-use super::state::{Entry, Holder, Remembered, memory_of};
+use super::state::{Holder, QueueEntry, Remembered, memory_of};
 use super::store::{Remaining, Store};
 use crate::capabilities::HandOff;
 use crate::contract::{HAND_OVER_BATCH, Hint, QUEUE_SILENCE};
@@ -139,7 +139,7 @@ impl<S: Store> Table<'_, S> {
         Ok(())
     }
 
-    fn hand_to(&mut self, entry: Entry) -> Result<(), S::Error> {
+    fn hand_to(&mut self, entry: QueueEntry) -> Result<(), S::Error> {
         let token = self.store.next_token()?;
         let mut hold = entry.hold;
         let mut deadline = self.end_of(&entry);

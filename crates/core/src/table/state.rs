@@ -53,7 +53,7 @@ pub struct Holder {
 
 /// A contender in the queue.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
-pub struct Entry {
+pub struct QueueEntry {
     /// Its place in the queue: entries are ordered by their places.
     pub place: u64,
     /// Its lease id, unique in the queue.

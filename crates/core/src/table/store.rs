@@ -1,6 +1,6 @@
 //! The queue of a name, as the rules see it.
 
-use super::state::Entry;
+use super::state::QueueEntry;
 use crate::lease_id::{ClientId, LeaseId};
 use crate::moment::Moment;
 use crate::token::FencingToken;
@@ -24,19 +24,19 @@ pub trait Store {
     ///
     /// # Errors
     /// The store's own failure.
-    fn push(&mut self, entry: Entry) -> Result<(), Self::Error>;
+    fn push(&mut self, entry: QueueEntry) -> Result<(), Self::Error>;
 
     /// Returns the entry with the smallest place.
     ///
     /// # Errors
     /// The store's own failure.
-    fn first(&mut self) -> Result<Option<Entry>, Self::Error>;
+    fn first(&mut self) -> Result<Option<QueueEntry>, Self::Error>;
 
     /// Returns the entry of a lease id.
     ///
     /// # Errors
     /// The store's own failure.
-    fn find(&mut self, lease_id: LeaseId) -> Result<Option<Entry>, Self::Error>;
+    fn find(&mut self, lease_id: LeaseId) -> Result<Option<QueueEntry>, Self::Error>;
 
     /// Counts the entries before a place.
     ///
@@ -72,7 +72,7 @@ pub trait Store {
     ///
     /// # Errors
     /// The store's own failure.
-    fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Self::Error>;
+    fn page(&mut self, limit: usize) -> Result<Vec<QueueEntry>, Self::Error>;
 }
 
 /// What is left of a queue after entries were removed.

@@ -1,7 +1,7 @@
 //! The state of a name, for people and tools.
 
 use super::Table;
-use super::state::{Entry, Holder};
+use super::state::{Holder, QueueEntry};
 use super::store::Store;
 use crate::contract::Hint;
 use crate::lease::Hold;
@@ -67,7 +67,7 @@ impl<S: Store> Table<'_, S> {
         }
     }
 
-    fn waiter(&self, entry: &Entry) -> WaiterView {
+    fn waiter(&self, entry: &QueueEntry) -> WaiterView {
         WaiterView {
             lease_id: entry.lease_id.short(),
             mode: entry.mode,

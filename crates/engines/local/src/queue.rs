@@ -10,7 +10,7 @@
 
 use std::ops::ControlFlow;
 
-use holdline_core::table::{Entry, Remaining, Store};
+use holdline_core::table::{QueueEntry, Remaining, Store};
 use holdline_core::{ClientId, FencingToken, LeaseId, LockName, Moment};
 
 use crate::error::Fault;
@@ -81,7 +81,7 @@ impl Queue<'_> {
     }
 
     /// Decodes a row and keeps it for the change that may follow.
-    fn read(&mut self, place: u64, row: Vec<u8>) -> Result<Entry, Fault> {
+    fn read(&mut self, place: u64, row: Vec<u8>) -> Result<QueueEntry, Fault> {
         let entry = decode(&row).filter(|entry| entry.place == place).ok_or_else(foreign)?;
         self.last_read = Some((place, row));
         Ok(entry)
@@ -182,12 +182,12 @@ impl Store for Queue<'_> {
         self.counter.draw(self.rows, self.boot)
     }
 
-    fn push(&mut self, entry: Entry) -> Result<(), Fault> {
+    fn push(&mut self, entry: QueueEntry) -> Result<(), Fault> {
         self.rows.insert(&keys::entry(self.name, entry.place), &encode(&entry)?)?;
         self.index(entry.lease_id, entry.place)
     }
 
-    fn first(&mut self) -> Result<Option<Entry>, Fault> {
+    fn first(&mut self) -> Result<Option<QueueEntry>, Fault> {
         let (first, end) = keys::entries(self.name);
         let Some((key, row)) = self.rows.first_from(&first)?.filter(|(key, _)| *key < end) else {
             return Ok(None);
@@ -196,7 +196,7 @@ impl Store for Queue<'_> {
         self.read(place, row).map(Some)
     }
 
-    fn find(&mut self, lease_id: LeaseId) -> Result<Option<Entry>, Fault> {
+    fn find(&mut self, lease_id: LeaseId) -> Result<Option<QueueEntry>, Fault> {
         for place in self.candidates(lease_id)? {
             let Some(row) = self.rows.get(&keys::entry(self.name, place))? else { continue };
             let entry = self.read(place, row)?;
@@ -232,7 +232,7 @@ impl Store for Queue<'_> {
         self.remove_where(|whose, _| whose == client)
     }
 
-    fn page(&mut self, limit: usize) -> Result<Vec<Entry>, Fault> {
+    fn page(&mut self, limit: usize) -> Result<Vec<QueueEntry>, Fault> {
         let (first, end) = keys::entries(self.name);
         let mut page = Vec::new();
         self.rows.visit_between(&first, &end, |_, row| {
@@ -254,7 +254,7 @@ fn number(bytes: &[u8]) -> Option<u64> {
     Some(u64::from_be_bytes(bytes.try_into().ok()?))
 }
 
-fn encode(entry: &Entry) -> Result<Vec<u8>, Fault> {
+fn encode(entry: &QueueEntry) -> Result<Vec<u8>, Fault> {
     let mut row = Vec::with_capacity(256);
     row.push(FORMAT);
     row.extend_from_slice(&entry.last_seen.as_nanos().to_be_bytes());
@@ -282,12 +282,12 @@ fn decode_front(row: &[u8]) -> Option<Front> {
     })
 }
 
-fn decode(row: &[u8]) -> Option<Entry> {
+fn decode(row: &[u8]) -> Option<QueueEntry> {
     let front = decode_front(row)?;
-    let (entry, rest): (Entry, &[u8]) = postcard::take_from_bytes(&row[REST..]).ok()?;
+    let (entry, rest): (QueueEntry, &[u8]) = postcard::take_from_bytes(&row[REST..]).ok()?;
     let is_same = entry.client == front.client && entry.lease_id == front.lease_id;
     let is_ours = rest.is_empty() && is_same;
-    is_ours.then_some(Entry { last_seen: front.last_seen, ..entry })
+    is_ours.then_some(QueueEntry { last_seen: front.last_seen, ..entry })
 }
 
 #[cfg(test)]
@@ -312,10 +312,10 @@ mod tests {
         connection
     }
 
-    fn entry(place: u64, id: u64, client: u64, last_seen: u64) -> Entry {
+    fn entry(place: u64, id: u64, client: u64, last_seen: u64) -> QueueEntry {
         let mut bytes = [0; 16];
         bytes[8..].copy_from_slice(&id.to_be_bytes());
-        Entry {
+        QueueEntry {
             place,
             // Every eighth id has the same first bytes as others.
             lease_id: match id % 8 {

@@ -1,7 +1,7 @@
 //! The parts of a client.
 //!
-//! The worker uses [`ClientState`], which lives as long as there is background work. Locks, guards and
-//! clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
+//! The worker uses [`ClientState`], which lives as long as there is background work. Locks, guards
+//! and clients have a [`Core`]. When the last one is dropped, the worker gives up what is left and
 //! ends.
 //! Read next: `registry`, the schedule of the background work; `own_waiters` and `local_queues`,
 //! the attempts of this client; `nests`, the grants of owners.

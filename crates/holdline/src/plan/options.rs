@@ -19,7 +19,7 @@ pub enum Keep {
     /// this process if the engine detects the death of processes. [`crate::Guard::renew`] extends
     /// it. A lease above [`MAX_FIRST_LEASE`](holdline_core::lease::MAX_FIRST_LEASE) starts with
     /// that, and one that was waited for with at most
-    /// [`MAX_HAND_OFF_LEASE`](holdline_core::contract::MAX_HAND_OFF_LEASE). The keeper renews either
+    /// [`MAX_HAND_OFF_LEASE`](holdline_core::contract::MAX_HAND_OFF_LEASE). The keeper renews both
     /// to the whole duration once.
     Fixed,
     /// Like `Fixed`, but it belongs to no process: anybody who knows the lease id can renew or

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::super::{Command, Entry, Head, LockState, MemoryStore, Mutant, Reply, Table, WakeUp};
+use super::super::{
+    Command, Head, LockState, MemoryStore, Mutant, QueueEntry, Reply, Table, WakeUp,
+};
 use crate::contract::{
     AcquireReply, AcquireRequest, Ending, HAND_OVER_BATCH, Hint, MIN_HAND_OFF_LEASE, MIN_TOMBSTONE,
     Purpose, QUEUE_SILENCE, ReleaseRequest, RenewReply, RenewRequest,
@@ -305,6 +307,6 @@ pub(super) fn check_state(state: &LockState, now: Moment) {
 
 /// Checks that no waiter has been silent for too long.
 pub(super) fn check_silence(state: &LockState, now: Moment) {
-    let seen = |entry: &Entry| entry.last_seen.after(QUEUE_SILENCE) > now;
+    let seen = |entry: &QueueEntry| entry.last_seen.after(QUEUE_SILENCE) > now;
     assert!(state.queue.entries().all(seen), "T8: a silent contender waits");
 }

@@ -11,6 +11,7 @@ use holdline::memory::{MemoryEngine, MemoryOptions};
 use holdline::observer::Subject;
 use holdline::{Certainty, ErrorKind, Guard, LockError, LockOptions, Observer};
 use holdline_core::HandOff;
+use holdline_core::contract::MAX_HAND_OFF_LEASE;
 use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 
@@ -153,7 +154,7 @@ async fn the_message_of_a_hand_off_is_the_grant() {
     settle().await;
     let second = waiter.await.expect("no panic").expect("handed over");
     assert_eq!(faulty.line.count(Call::Again), 0);
-    assert!(second.remaining() <= 4 * S, "{:?}", second.remaining());
+    assert!(second.remaining() <= MAX_HAND_OFF_LEASE, "{:?}", second.remaining());
     assert_eq!(faulty.line.count(Call::Renew), 0);
     pass(&clock, S / 5).await;
     assert!(second.remaining() > 20 * S, "{:?}", second.remaining());
@@ -171,7 +172,9 @@ async fn the_lease_of_a_hand_off_counts_from_the_last_answer_as_queued() {
         let holder = client(inner, &clock, 1);
         let client = client(faulty.clone(), &clock, 2);
         let first = holder.mutex("a").expect("good").lock().await.expect("free");
-        let waiter = queue(&client.mutex("a").expect("good"), 1).await.pop().expect("one");
+        let short = LockOptions::default().with_lease_duration(4 * S);
+        let mutex = client.mutex_with("a", &short).expect("good");
+        let waiter = queue(&mutex, 1).await.pop().expect("one");
         faulty.line.judge(|call, _| match call {
             Call::Beat => Fate::RequestLost,
             _ => Fate::Good,

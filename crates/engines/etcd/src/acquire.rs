@@ -30,15 +30,15 @@ use holdline_core::{
 use tokio::join;
 
 use crate::error::{ENGINE, RequestError, protocol, unavailable};
-use crate::held::Held;
 use crate::keys::KeyEnd;
+use crate::known_contenders::KnownContender;
 use crate::ops::{
     Answers, absent, all_of, delete, empty, first_of, get, key_value, keys_of, made_at, nested,
     none_since, put,
 };
 use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
 use crate::queue::{self, Queue, record};
-use crate::sessions::{Session, SessionKey};
+use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store, described, token};
 
 /// How often a request for permits is tried while other clients take permits in between.
@@ -67,12 +67,12 @@ impl Store {
         // any process that knows the id may ask for it again.
         let anywhere = request.known || matches!(request.hold, Hold::Detached(_));
         self.finish_deletion(name, id).await?;
-        let known = match self.held.find(name, id) {
+        let known = match self.contenders.find(name, id) {
             None if anywhere => self.find(name, id).await?,
-            held => held,
+            contender => contender,
         };
-        if let (Some(held), Mode::Exclusive, true) = (&known, request.mode, request.known)
-            && let Some(reply) = self.claim(request, held).await?
+        if let (Some(contender), Mode::Exclusive, true) = (&known, request.mode, request.known)
+            && let Some(reply) = self.claim(request, contender).await?
         {
             return Ok(reply);
         }
@@ -98,26 +98,26 @@ impl Store {
     async fn claim(
         &self,
         request: &AcquireRequest,
-        held: &Held,
+        contender: &KnownContender,
     ) -> Result<Option<AcquireReply>, LockError> {
         let since = self.clock.now();
         let name = &request.name;
         let id = request.lease_id;
-        if held.asked != Some(request.hold) {
+        if contender.asked != Some(request.hold) {
             return Ok(None);
         }
-        let left = held.session.left(since);
+        let left = contender.session.left(since);
         if left.is_zero() {
             return Ok(None);
         }
         let first = first_of(self.layout.queue(name), 1);
-        let serializable = held.token.is_none() && !matches!(request.hold, Hold::Detached(_));
+        let serializable = contender.token.is_none() && !matches!(request.hold, Hold::Detached(_));
         let first = RangeRequest { keys_only: true, serializable, ..first };
         let reply = self.client.range(first).await?;
         let revision = reply.header.map_or(0, |header| header.revision);
-        let queue = queue::read_keys(&self.layout, name, reply.kvs, Some((id, &held.key)))?;
+        let queue = queue::read_keys(&self.layout, name, reply.kvs, Some((id, &contender.key)))?;
         let Some((entry, None)) = queue.find(id) else { return Ok(None) };
-        if entry.mode() != request.mode || entry.kv.create_revision != held.created {
+        if entry.mode() != request.mode || entry.kv.create_revision != contender.created {
             return Ok(None);
         }
         self.learn(name, id, &queue, revision)?;
@@ -130,7 +130,7 @@ impl Store {
     async fn ask_again(
         &self,
         request: &AcquireRequest,
-        held: Option<Held>,
+        contender: Option<KnownContender>,
     ) -> Result<Option<AcquireReply>, LockError> {
         let since = self.clock.now();
         let name = &request.name;
@@ -140,21 +140,21 @@ impl Store {
             get(first_of(self.layout.queue(name), 1)),
             get(keys_of(self.layout.queue(name))),
         ];
-        parts.extend(held.as_ref().map(|held| get(key_value(held.key.clone()))));
+        parts.extend(contender.as_ref().map(|contender| get(key_value(contender.key.clone()))));
         let mut answers = self.read(parts).await?;
         let marks = store::marks(&answers.keys()?);
         let first = answers.keys()?;
-        let own = held.as_ref().map(|held| (id, held.key.as_slice()));
+        let own = contender.as_ref().map(|contender| (id, contender.key.as_slice()));
         let queue = queue::read_keys(&self.layout, name, answers.keys()?, own)?;
-        let own = if held.is_some() { answers.keys()?.pop() } else { None };
+        let own = if contender.is_some() { answers.keys()?.pop() } else { None };
         let own = own.map(|kv| Ok::<_, LockError>((record(&kv.value)?, kv))).transpose()?;
         // The key of another lease id is as good as none.
         let own = own.filter(|(record, _)| record.lease_id.is_none_or(|other| other == id));
-        let (held, (record, own)) = match (held, own) {
-            (Some(held), Some(own)) => (held, own),
-            (held, _) => {
-                if let Some(held) = held {
-                    self.held.forget_seen(name, id, &held);
+        let (contender, (record, own)) = match (contender, own) {
+            (Some(contender), Some(own)) => (contender, own),
+            (contender, _) => {
+                if let Some(contender) = contender {
+                    self.contenders.forget_seen(name, id, &contender);
                 }
                 marks.check(ENGINE)?;
                 return Ok(request.known.then_some(AcquireReply::Unknown));
@@ -166,9 +166,10 @@ impl Store {
             let message = "was asked before with another mode or lease; draw a new lease id";
             return Err(LockError::invalid(ENGINE, "lease_id", message));
         }
-        self.held.update(name, id, |held| held.asked = Some(asked));
+        self.contenders.update(name, id, |contender| contender.asked = Some(asked));
         self.learn(name, id, &queue, answers.revision)?;
-        let session = self.session_at(request.client, name, id, &held, &own, record.hold).await;
+        let session =
+            self.session_at(request.client, name, id, &contender, &own, record.hold).await;
         match self.left(&session, since).await? {
             Some(left) => self.reply_for(request, &queue, first, left).map(Some),
             None => Ok(Some(AcquireReply::Unknown)),
@@ -176,55 +177,55 @@ impl Store {
     }
 
     /// Makes the key. If an earlier request under this lease id had no reply, it is the same key as
-    /// long as the session is (H3 of [`crate::held`]).
+    /// long as the session is (H3 of [`crate::known_contenders`]).
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
-        let key = SessionKey::of(request.client, id, request.hold);
+        let key = EtcdSessionKey::of(request.client, id, request.hold);
         for _ in 0..ATTEMPTS {
             let since = self.clock.now();
-            let earlier = self.held.find(name, id);
+            let earlier = self.contenders.find(name, id);
             let session = self.session_for(key, earlier.as_ref()).await?;
             let repeated = earlier.is_some();
-            let number = match (key, earlier.and_then(|held| held.number)) {
-                (SessionKey::Lease(..), _) => None,
+            let number = match (key, earlier.and_then(|contender| contender.number)) {
+                (EtcdSessionKey::Lease(..), _) => None,
                 (_, Some((number, of))) if Arc::ptr_eq(&of, &session) => Some(number),
                 _ => Some(session.take_number(name)),
             };
             let end = number.map_or(KeyEnd::LeaseId(id), KeyEnd::Number);
             let own = self.layout.contender(name, end, request.mode, session.lease);
-            let mut held = Held::new(own.clone(), session.clone());
-            held.number = number.map(|number| (number, session.clone()));
-            held.in_flight = true;
-            held.repeated = repeated;
-            held.asked = Some(request.hold);
-            held.terms = Some(request.hold);
-            self.held.note(name, id, held, since);
+            let mut contender = KnownContender::new(own.clone(), session.clone());
+            contender.number = number.map(|number| (number, session.clone()));
+            contender.in_flight = true;
+            contender.repeated = repeated;
+            contender.asked = Some(request.hold);
+            contender.terms = Some(request.hold);
+            self.contenders.note(name, id, contender, since);
             let entering = self.enter(request, &own, session.lease);
             let (entered, kept) = join!(entering, self.sessions.keep(&session));
             match (entered, kept) {
                 (Err(RequestError::LeaseGone), _) => {
                     // The request was refused, so no key exists. The next attempt uses a new lease.
-                    self.held.forget_for_good(name, id);
+                    self.contenders.forget_for_good(name, id);
                     session.end();
                 }
                 (Err(failure), _) => {
                     let error = failure.into_error();
                     if error.certainty() == Certainty::NotApplied {
-                        self.held.answered(name, id);
-                        self.held.forget(name, id);
+                        self.contenders.answered(name, id);
+                        self.contenders.forget(name, id);
                     }
                     return Err(error);
                 }
                 (Ok(Entered::Refused(reply)), _) => {
-                    self.held.answered(name, id);
-                    self.held.forget(name, id);
+                    self.contenders.answered(name, id);
+                    self.contenders.forget(name, id);
                     return Ok(reply);
                 }
                 (Ok(_), Err(RequestError::LeaseGone)) => return Err(ended_on_the_way()),
                 // The time that the session is known to have left is still valid.
                 (Ok(entered), _) => {
-                    self.held.answered(name, id);
+                    self.contenders.answered(name, id);
                     return self.entered(request, entered, since).await;
                 }
             }
@@ -237,11 +238,11 @@ impl Store {
     /// could make a key in it (H3).
     async fn session_for(
         &self,
-        key: SessionKey,
-        earlier: Option<&Held>,
-    ) -> Result<Arc<Session>, RequestError> {
-        let in_flight = earlier.filter(|held| held.in_flight);
-        if let Some((_, session)) = in_flight.and_then(|held| held.number.as_ref()) {
+        key: EtcdSessionKey,
+        earlier: Option<&KnownContender>,
+    ) -> Result<Arc<EtcdSession>, RequestError> {
+        let in_flight = earlier.filter(|contender| contender.in_flight);
+        if let Some((_, session)) = in_flight.and_then(|contender| contender.number.as_ref()) {
             match self.sessions.keep(session).await {
                 Ok(()) => return Ok(session.clone()),
                 Err(RequestError::LeaseGone) => {}
@@ -260,8 +261,10 @@ impl Store {
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
-        let Some(held) = self.held.find(name, id) else { return Err(ended_on_the_way()) };
-        let left = held.session.left(since);
+        let Some(contender) = self.contenders.find(name, id) else {
+            return Err(ended_on_the_way());
+        };
+        let left = contender.session.left(since);
         if left.is_zero() {
             return Err(ended_on_the_way());
         }
@@ -270,18 +273,18 @@ impl Store {
                 let number = u64::try_from(revision).unwrap_or(0);
                 let token = holdline_core::FencingToken::new(number)
                     .map_err(|_| protocol(format!("the revision {revision} is no token")))?;
-                self.held.update(name, id, |held| {
-                    held.token = Some(token);
-                    held.created = revision;
-                    held.written = revision;
-                    held.read_at = revision;
+                self.contenders.update(name, id, |contender| {
+                    contender.token = Some(token);
+                    contender.created = revision;
+                    contender.written = revision;
+                    contender.read_at = revision;
                 });
                 Ok(AcquireReply::Granted { token, left: Some(left), anchor: None })
             }
             Entered::There { queue, first, revision } => {
                 let limit = self.capabilities.max_waiters;
                 if queue.find(id).is_some_and(|(_, waits)| waits.is_some_and(|at| at >= limit)) {
-                    let certainty = self.take_back(name, id, held.key, revision).await;
+                    let certainty = self.take_back(name, id, contender.key, revision).await;
                     let kind = ErrorKind::TooManyWaiters { limit };
                     return Err(LockError::new(ENGINE, kind, certainty));
                 }
@@ -289,13 +292,13 @@ impl Store {
                 match self.reply_for(request, &queue, first, left) {
                     Err(error) if matches!(error.kind(), ErrorKind::Foreign { .. }) => {
                         // The first key of the queue is foreign, which only its value has shown.
-                        let certainty = self.take_back(name, id, held.key, revision).await;
+                        let certainty = self.take_back(name, id, contender.key, revision).await;
                         Err(error.with_certainty(certainty))
                     }
                     reply => reply,
                 }
             }
-            Entered::Repeated => match self.ask_again(request, Some(held)).await? {
+            Entered::Repeated => match self.ask_again(request, Some(contender)).await? {
                 Some(reply) => Ok(reply),
                 None => Err(ended_on_the_way()),
             },
@@ -446,7 +449,7 @@ impl Store {
     /// Deletes a key that must not stay, and that was made at this revision: a deletion that is
     /// late must not delete what is made later. Returns whether the key may still exist; then the
     /// next request under the lease id repeats the deletion before it does anything else (H5 of
-    /// [`crate::held`]).
+    /// [`crate::known_contenders`]).
     async fn take_back(
         &self,
         name: &LockName,
@@ -457,12 +460,12 @@ impl Store {
         let compare = vec![made_at(key.clone(), revision)];
         let txn = TxnRequest { compare, success: vec![delete(key)], failure: Vec::new() };
         // The request that made the key has its reply.
-        self.held.answered(name, id);
-        self.held.update(name, id, |held| held.deleting = Some(revision));
+        self.contenders.answered(name, id);
+        self.contenders.update(name, id, |contender| contender.deleting = Some(revision));
         match self.txn(txn).await {
             Ok(_) => {
-                self.held.update(name, id, |held| held.deleting = None);
-                self.held.forget(name, id);
+                self.contenders.update(name, id, |contender| contender.deleting = None);
+                self.contenders.forget(name, id);
                 Certainty::NotApplied
             }
             Err(failure) => {
@@ -473,11 +476,11 @@ impl Store {
         }
     }
 
-    /// Repeats a deletion that had no reply (H5 of [`crate::held`]).
+    /// Repeats a deletion that had no reply (H5 of [`crate::known_contenders`]).
     async fn finish_deletion(&self, name: &LockName, id: LeaseId) -> Result<(), LockError> {
-        let Some(held) = self.held.find(name, id) else { return Ok(()) };
-        let Some(revision) = held.deleting else { return Ok(()) };
-        match self.take_back(name, id, held.key, revision).await {
+        let Some(contender) = self.contenders.find(name, id) else { return Ok(()) };
+        let Some(revision) = contender.deleting else { return Ok(()) };
+        match self.take_back(name, id, contender.key, revision).await {
             Certainty::NotApplied => Ok(()),
             certainty => {
                 let message = "a key of an earlier request could not be deleted yet";

@@ -3,7 +3,7 @@
 use holdline_core::{Certainty, LeaseId, LockError, LockName, ReleaseReply, ReleaseRequest};
 
 use crate::error::{RequestError, protocol, unavailable};
-use crate::held::Held;
+use crate::known_contenders::KnownContender;
 use crate::ops::{
     Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
 };
@@ -22,20 +22,20 @@ impl Store {
         let name = &request.name;
         let id = request.lease_id;
         let for_good = request.ending.for_good;
-        let mut held = self.held.find(name, id);
-        if held.is_none() {
+        let mut contender = self.contenders.find(name, id);
+        if contender.is_none() {
             if for_good {
                 // The mark is put first: then no request in flight can put a key any more.
                 self.mark_gone(name, id).await?;
             }
-            held = self.find(name, id).await?;
+            contender = self.find(name, id).await?;
         }
         // An etcd lease may have expired: that of the marks is replaced, and in an expired session
         // no late request can put a key.
-        let in_flight = held.as_ref().filter(|held| held.in_flight);
-        let mut session = in_flight.map(|held| match &held.number {
+        let in_flight = contender.as_ref().filter(|contender| contender.in_flight);
+        let mut session = in_flight.map(|contender| match &contender.number {
             Some((_, session)) => session,
-            None => &held.session,
+            None => &contender.session,
         });
         for attempt in 0..3 {
             let mut marks = Vec::new();
@@ -45,16 +45,16 @@ impl Store {
                 let key = || self.layout.gone_in_flight(name, id);
                 marks.extend(of_session.map(|lease| put(key(), Vec::new(), lease)));
             }
-            match self.end(name, id, held.as_ref(), &marks).await {
+            match self.end(name, id, contender.as_ref(), &marks).await {
                 Err(RequestError::LeaseGone) if attempt == 0 => self.forget_marks_lease().await,
                 Err(RequestError::LeaseGone) => session = None,
                 Err(failure) => return Err(failure.into_error()),
                 Ok(reply) => {
                     session.filter(|_| for_good).inspect(|session| session.count_mark());
                     if for_good {
-                        self.held.forget_for_good(name, id);
+                        self.contenders.forget_for_good(name, id);
                     } else {
-                        self.held.forget(name, id);
+                        self.contenders.forget(name, id);
                     }
                     return Ok(reply);
                 }
@@ -79,16 +79,16 @@ impl Store {
         &self,
         name: &LockName,
         id: LeaseId,
-        held: Option<&Held>,
+        contender: Option<&KnownContender>,
         marks: &[RequestOp],
     ) -> Result<ReleaseReply, RequestError> {
         let read_marks = get(all_of(self.layout.marks(name, id)));
-        let Some(held) = held else {
+        let Some(contender) = contender else {
             let mut answers = self.read([&[read_marks], marks].concat()).await?;
             return Ok(ReleaseReply::NotHeld { revoked: store::marks(&answers.keys()?).revoked });
         };
-        let key = held.key.clone();
-        let revision = held.token.and_then(|token| i64::try_from(token.get()).ok());
+        let key = contender.key.clone();
+        let revision = contender.token.and_then(|token| i64::try_from(token.get()).ok());
         let is_there = match revision {
             Some(revision) => made_at(key.clone(), revision),
             None => present(key.clone()),
@@ -98,7 +98,7 @@ impl Store {
         let success = before.into_iter().chain([delete(key.clone())]);
         let success: Vec<_> = success.chain(marks.iter().cloned()).collect();
         let failure = [&[get(key_value(key.clone())), read_marks], marks].concat();
-        let mut written = held.written;
+        let mut written = contender.written;
         for _ in 0..ATTEMPTS {
             // A key that was last written at its creation is the one that was made then.
             let mut compare = vec![written_at(key.clone(), written)];

@@ -20,11 +20,11 @@ use holdline_core::{
 use tokio::join;
 
 use crate::error::{RequestError, unavailable};
-use crate::held::Held;
+use crate::known_contenders::KnownContender;
 use crate::ops::{all_of, get, key_alone, key_value, put, written_at};
 use crate::proto::{KeyValue, TxnRequest};
 use crate::queue::{self, Queue, record};
-use crate::sessions::{Session, SessionKey};
+use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store};
 
 /// How many operations a transaction may have: the servers' default.
@@ -32,75 +32,79 @@ const PARTS: usize = 128;
 /// How often a change of a record is tried while other clients change it.
 const ATTEMPTS: usize = 5;
 
-/// What the first read has shown for one request.
-enum Observed {
+/// What the first read has shown for one renewal.
+enum ObservedKeys {
     /// The key, and whether the key that blocks it still exists. The same key may have been made
     /// again since, behind it.
-    SessionKey { kv: Option<KeyValue>, blocked: bool },
+    OwnKey { kv: Option<KeyValue>, blocked: bool },
     /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
 }
 
 impl Store {
-    pub(crate) async fn renew(&self, requests: &[RenewRequest]) -> Renewed {
+    pub(crate) async fn renew(&self, renewals: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
-        let held: Vec<Option<Held>> = requests
+        let contenders: Vec<Option<KnownContender>> = renewals
             .iter()
-            .map(|request| self.held.find(&request.name, request.lease_id))
+            .map(|renewal| self.contenders.find(&renewal.name, renewal.lease_id))
             .collect();
-        let (observed, kept) = join!(self.observe(requests, &held), self.keep_all(&held));
-        let mut answers = Vec::with_capacity(requests.len());
-        for ((request, observed), held) in requests.iter().zip(observed?).zip(held) {
-            answers.push(self.judge(request, observed, held, &kept, since).await);
+        let (observed, kept) =
+            join!(self.observe(renewals, &contenders), self.keep_all(&contenders));
+        let mut answers = Vec::with_capacity(renewals.len());
+        for ((renewal, observed), contender) in renewals.iter().zip(observed?).zip(contenders) {
+            answers.push(self.judge(renewal, observed, contender, &kept, since).await);
         }
         Ok(answers)
     }
 
     /// Sends one keepalive for each session.
-    async fn keep_all(&self, held: &[Option<Held>]) -> HashMap<i64, Result<(), RequestError>> {
-        let mut sessions: HashMap<i64, Arc<Session>> = HashMap::new();
-        for held in held.iter().flatten() {
-            sessions.entry(held.session.lease).or_insert_with(|| held.session.clone());
+    async fn keep_all(
+        &self,
+        contenders: &[Option<KnownContender>],
+    ) -> HashMap<i64, Result<(), RequestError>> {
+        let mut sessions: HashMap<i64, Arc<EtcdSession>> = HashMap::new();
+        for contender in contenders.iter().flatten() {
+            sessions.entry(contender.session.lease).or_insert_with(|| contender.session.clone());
         }
         let keep =
-            async |session: Arc<Session>| (session.lease, self.sessions.keep(&session).await);
+            async |session: Arc<EtcdSession>| (session.lease, self.sessions.keep(&session).await);
         join_all(sessions.into_values().map(keep)).await.into_iter().collect()
     }
 
-    /// Reads the keys of all requests, in as few transactions as possible.
+    /// Reads the keys of all renewals, in as few transactions as possible.
     async fn observe(
         &self,
-        requests: &[RenewRequest],
-        held: &[Option<Held>],
-    ) -> Result<Vec<Observed>, LockError> {
-        let mut observed = Vec::with_capacity(requests.len());
-        let pairs: Vec<_> = requests.iter().zip(held).collect();
+        renewals: &[RenewRequest],
+        contenders: &[Option<KnownContender>],
+    ) -> Result<Vec<ObservedKeys>, LockError> {
+        let mut observed = Vec::with_capacity(renewals.len());
+        let pairs: Vec<_> = renewals.iter().zip(contenders).collect();
         for pairs in pairs.chunks(PARTS / 2) {
-            let parts = pairs.iter().flat_map(|(request, held)| match held {
-                Some(held) => {
-                    let blocker = held.blocker();
-                    let own = get(key_alone(held.key.clone()));
+            let parts = pairs.iter().flat_map(|(renewal, contender)| match contender {
+                Some(contender) => {
+                    let blocker = contender.blocker();
+                    let own = get(key_alone(contender.key.clone()));
                     vec![Some(own), blocker.map(|key| get(key_alone(key.clone())))]
                 }
-                None => vec![Some(get(all_of(self.layout.queue(&request.name))))],
+                None => vec![Some(get(all_of(self.layout.queue(&renewal.name))))],
             });
             let mut answers = self.read(parts.flatten().collect()).await?;
-            for (request, held) in pairs {
-                observed.push(match held {
-                    Some(held) => {
+            for (renewal, contender) in pairs {
+                observed.push(match contender {
+                    Some(contender) => {
                         let kv = answers.keys()?.pop();
-                        let blocker = match held.blocker() {
+                        let blocker = match contender.blocker() {
                             Some(_) => answers.keys()?.pop(),
                             None => None,
                         };
                         let blocked = kv.as_ref().zip(blocker).is_some_and(|(own, blocker)| {
                             blocker.create_revision < own.create_revision
                         });
-                        Observed::SessionKey { kv, blocked }
+                        ObservedKeys::OwnKey { kv, blocked }
                     }
                     None => {
                         let kvs = answers.keys()?;
-                        Observed::Queue(queue::read(&self.layout, &request.name, kvs))
+                        ObservedKeys::Queue(queue::read(&self.layout, &renewal.name, kvs))
                     }
                 });
             }
@@ -110,34 +114,34 @@ impl Store {
 
     async fn judge(
         &self,
-        request: &RenewRequest,
-        observed: Observed,
-        held: Option<Held>,
+        renewal: &RenewRequest,
+        observed: ObservedKeys,
+        contender: Option<KnownContender>,
         kept: &HashMap<i64, Result<(), RequestError>>,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let id = request.lease_id;
-        // 1. Which key does the request mean? This process knows it, or finds it in the queue and
+        let id = renewal.lease_id;
+        // 1. Which key does the renewal mean? This process knows it, or finds it in the queue and
         //    adopts it: then its session must be kept alive first.
-        let (held, kv, blocked) = match (observed, held) {
-            (Observed::SessionKey { kv, blocked }, Some(held)) => (held, kv, blocked),
-            (Observed::Queue(queue), _) => match queue?.find(id) {
+        let (contender, kv, blocked) = match (observed, contender) {
+            (ObservedKeys::OwnKey { kv, blocked }, Some(contender)) => (contender, kv, blocked),
+            (ObservedKeys::Queue(queue), _) => match queue?.find(id) {
                 Some((entry, _)) => {
-                    let held = self.adopt(&request.name, id, entry);
-                    self.sessions.keep(&held.session).await.or_else(or_gone)?;
-                    (held, Some(entry.kv.clone()), false)
+                    let contender = self.adopt(&renewal.name, id, entry);
+                    self.sessions.keep(&contender.session).await.or_else(or_gone)?;
+                    (contender, Some(entry.kv.clone()), false)
                 }
-                None => return self.missing(request, None).await,
+                None => return self.missing(renewal, None).await,
             },
-            (Observed::SessionKey { .. }, None) => return self.missing(request, None).await,
+            (ObservedKeys::OwnKey { .. }, None) => return self.missing(renewal, None).await,
         };
         // 2. The key is gone, or another request has made it again (R2).
-        let Some(kv) = kv.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
-            return self.missing(request, Some(&held)).await;
+        let Some(kv) = kv.filter(|kv| contender.may_be_made_at(kv.create_revision)) else {
+            return self.missing(renewal, Some(&contender)).await;
         };
         // 3. Does the session live (R1)? If the keepalive failed, what is left of it decides.
-        let left = held.session.left(since);
-        let is_over = match kept.get(&held.session.lease) {
+        let left = contender.session.left(since);
+        let is_over = match kept.get(&contender.session.lease) {
             Some(Err(RequestError::LeaseGone)) => true,
             Some(Err(_)) if left.is_zero() => {
                 let message = "the session could not be kept alive";
@@ -146,20 +150,20 @@ impl Store {
             _ => left.is_zero(),
         };
         // A waiter's key is never moved (R3).
-        if is_over && request.purpose == Purpose::Wait {
-            return self.missing(request, Some(&held)).await;
+        if is_over && renewal.purpose == Purpose::Wait {
+            return self.missing(renewal, Some(&contender)).await;
         }
-        // 4. Another key is ahead: the request still waits.
+        // 4. Another key is ahead: the renewal still waits.
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
         // 5. No key is ahead any more. A waiter that does not know its token yet reads the queue
         //    (R4), which says whether it holds.
-        if held.token.is_none() {
-            let (queue, revision) = self.queue(&request.name, (id, &held.key)).await?;
-            self.learn(&request.name, id, &queue, revision)?;
+        if contender.token.is_none() {
+            let (queue, revision) = self.queue(&renewal.name, (id, &contender.key)).await?;
+            self.learn(&renewal.name, id, &queue, revision)?;
             match queue.find(id) {
-                None => return self.missing(request, Some(&held)).await,
+                None => return self.missing(renewal, Some(&contender)).await,
                 Some((_, Some(at))) => {
                     return Ok(RenewReply::Queued {
                         position: Some(at),
@@ -170,72 +174,72 @@ impl Store {
             }
         }
         // 6. It holds: a waiter claims, a holder's grant is kept.
-        match request.purpose {
+        match renewal.purpose {
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
-            Purpose::Keep(hold) => self.keep_grant(request, hold, &held, &kv, since).await,
+            Purpose::Keep(hold) => self.keep_grant(renewal, hold, &contender, &kv, since).await,
         }
     }
 
     /// Renews a grant after the keepalive of its session.
     async fn keep_grant(
         &self,
-        request: &RenewRequest,
+        renewal: &RenewRequest,
         hold: Hold,
-        held: &Held,
+        contender: &KnownContender,
         kv: &KeyValue,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         // The usual case: nobody has written the key since, and the terms stay. The keepalive was
         // the whole renewal.
-        let left = held.session.left(since);
-        let same = held.terms.is_some_and(|terms| needs_no_move(terms, hold));
-        if kv.mod_revision == held.written && same && !left.is_zero() {
+        let left = contender.session.left(since);
+        let same = contender.terms.is_some_and(|terms| needs_no_move(terms, hold));
+        if kv.mod_revision == contender.written && same && !left.is_zero() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
         // Else the record is read, changed and written, unless somebody writes it meanwhile: then
         // again.
         for _ in 0..ATTEMPTS {
             // 1. The key must still be ours (R2).
-            let found = self.client.range(key_value(held.key.clone())).await?.kvs.pop();
-            let Some(kv) = found.filter(|kv| held.may_be_made_at(kv.create_revision)) else {
-                return self.missing(request, Some(held)).await;
+            let found = self.client.range(key_value(contender.key.clone())).await?.kvs.pop();
+            let Some(kv) = found.filter(|kv| contender.may_be_made_at(kv.create_revision)) else {
+                return self.missing(renewal, Some(contender)).await;
             };
             let mut record = record(&kv.value)?;
-            if record.lease_id.is_some_and(|other| other != request.lease_id) {
-                return self.missing(request, Some(held)).await;
+            if record.lease_id.is_some_and(|other| other != renewal.lease_id) {
+                return self.missing(renewal, Some(contender)).await;
             }
             // 2. Find the session that carries the key now, which may be another one (R3), and keep
             //    it alive.
-            let client = request.client;
-            let id = request.lease_id;
-            let name = &request.name;
-            let session = self.session_at(client, name, id, held, &kv, record.hold).await;
-            if session.lease != held.session.lease {
+            let client = renewal.client;
+            let id = renewal.lease_id;
+            let name = &renewal.name;
+            let session = self.session_at(client, name, id, contender, &kv, record.hold).await;
+            if session.lease != contender.session.lease {
                 self.sessions.keep(&session).await.or_else(or_gone)?;
             }
             let left = session.left(since);
             if left.is_zero() {
-                return self.missing(request, Some(held)).await;
+                return self.missing(renewal, Some(contender)).await;
             }
             // 3. A revocation ends the grant, whatever the session says.
             if let Some(reason) = record.revoked {
                 return Ok(RenewReply::Revoked { reason, left: Some(left) });
             }
             // 4. Remember what was read. If the session is as long as the terms ask, that is all.
-            self.held.update(&request.name, request.lease_id, |held| {
-                held.written = kv.mod_revision;
-                held.terms = Some(record.hold);
+            self.contenders.update(&renewal.name, renewal.lease_id, |contender| {
+                contender.written = kv.mod_revision;
+                contender.terms = Some(record.hold);
             });
             if needs_no_move(record.hold, hold) {
                 return Ok(RenewReply::Renewed { left: Some(left) });
             }
             // 5. Move the key to a session of the new length, if it is as it was read.
             record.hold = moved(record.hold, hold);
-            let key = SessionKey::of(request.client, request.lease_id, record.hold);
+            let key = EtcdSessionKey::of(renewal.client, renewal.lease_id, record.hold);
             let session = self.sessions.obtain(key).await?;
             self.sessions.keep(&session).await.or_else(or_gone)?;
-            let compare = vec![written_at(held.key.clone(), kv.mod_revision)];
-            let success = vec![put(held.key.clone(), record.to_bytes(), session.lease)];
+            let compare = vec![written_at(contender.key.clone(), kv.mod_revision)];
+            let success = vec![put(contender.key.clone(), record.to_bytes(), session.lease)];
             let txn = TxnRequest { compare, success, failure: Vec::new() };
             match self.txn(txn).await {
                 Err(RequestError::LeaseGone) => session.end(),
@@ -243,10 +247,10 @@ impl Store {
                 Ok(answers) if !answers.succeeded => {}
                 Ok(answers) => {
                     let left = session.left(since);
-                    self.held.update(&request.name, request.lease_id, |held| {
-                        held.session = session;
-                        held.written = answers.revision;
-                        held.terms = Some(record.hold);
+                    self.contenders.update(&renewal.name, renewal.lease_id, |contender| {
+                        contender.session = session;
+                        contender.written = answers.revision;
+                        contender.terms = Some(record.hold);
                     });
                     return Ok(RenewReply::Renewed { left: Some(left) });
                 }
@@ -258,13 +262,13 @@ impl Store {
     /// Returns why a lease id has no key. `seen`: what was known before the read that shows it.
     async fn missing(
         &self,
-        request: &RenewRequest,
-        seen: Option<&Held>,
+        renewal: &RenewRequest,
+        seen: Option<&KnownContender>,
     ) -> Result<RenewReply, LockError> {
         if let Some(seen) = seen {
-            self.held.forget_seen(&request.name, request.lease_id, seen);
+            self.contenders.forget_seen(&renewal.name, renewal.lease_id, seen);
         }
-        let marks = self.layout.marks(&request.name, request.lease_id);
+        let marks = self.layout.marks(&renewal.name, renewal.lease_id);
         let reply = self.client.range(all_of(marks)).await?;
         Ok(store::marks(&reply.kvs).into_renew_reply())
     }
@@ -302,7 +306,7 @@ mod tests {
     use holdline_core::{AcquireReply, Purpose, RenewReply, RenewRequest};
     use holdline_services::{EtcdConfig, EtcdServer};
 
-    use super::Observed;
+    use super::ObservedKeys;
     use crate::queue::Queue;
     use crate::{EtcdEngine, EtcdOptions};
 
@@ -321,8 +325,8 @@ mod tests {
         let reply = store.acquire(&request).await;
         assert!(matches!(reply, Ok(AcquireReply::Granted { .. })), "{reply:?}");
 
-        let held = store.held.find(name, id).expect("it holds");
-        let mut before = held.clone();
+        let contender = store.contenders.find(name, id).expect("it holds");
+        let mut before = contender.clone();
         before.in_flight = true;
         before.created = 0;
         before.token = None;
@@ -330,20 +334,20 @@ mod tests {
         let purpose = Purpose::Wait;
         let renewal = RenewRequest { name: name.clone(), lease_id: id, client, purpose };
         let seen = [
-            (Observed::Queue(Ok(Queue::new(vec![]))), None),
-            (Observed::SessionKey { kv: None, blocked: false }, Some(before)),
+            (ObservedKeys::Queue(Ok(Queue::new(vec![]))), None),
+            (ObservedKeys::OwnKey { kv: None, blocked: false }, Some(before)),
         ];
         for (observed, before) in seen {
             let now = store.clock.now();
             let reply = store.judge(&renewal, observed, before, &HashMap::new(), now).await;
             assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
-            let kept = store.held.find(name, id).map(|held| held.key);
-            assert_eq!(kept.as_ref(), Some(&held.key), "the key exists");
+            let kept = store.contenders.find(name, id).map(|contender| contender.key);
+            assert_eq!(kept.as_ref(), Some(&contender.key), "the key exists");
         }
-        let gone = Observed::SessionKey { kv: None, blocked: false };
+        let gone = ObservedKeys::OwnKey { kv: None, blocked: false };
         let now = store.clock.now();
-        let reply = store.judge(&renewal, gone, Some(held), &HashMap::new(), now).await;
+        let reply = store.judge(&renewal, gone, Some(contender), &HashMap::new(), now).await;
         assert!(matches!(reply, Ok(RenewReply::Unknown)), "{reply:?}");
-        assert!(store.held.find(name, id).is_none(), "it is gone");
+        assert!(store.contenders.find(name, id).is_none(), "it is gone");
     }
 }

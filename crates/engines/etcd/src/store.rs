@@ -14,13 +14,13 @@ use tokio::sync::Mutex;
 
 use crate::client::Client;
 use crate::error::{RequestError, protocol};
-use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, ParsedKey};
+use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::ops::{Answers, all_of, keys_of};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
 use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
-use crate::sessions::{Session, SessionKey, Sessions};
-use crate::watcher::{Before, Wanted, Watcher};
+use crate::sessions::{EtcdSession, EtcdSessionKey, EtcdSessions};
+use crate::watcher::{Predecessors, WatchedKeys, Watcher};
 
 /// The duration of the etcd lease for marks, and how long a new mark must last.
 const MARKS_LEASE: Duration = Duration::from_secs(75);
@@ -32,8 +32,8 @@ pub(crate) struct Store {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) layout: Layout,
-    pub(crate) sessions: Sessions,
-    pub(crate) held: HeldIds,
+    pub(crate) sessions: EtcdSessions,
+    pub(crate) contenders: KnownContenders,
     pub(crate) busy: BusyNames,
     pub(crate) watcher: Watcher,
     /// The etcd lease of the marks, and until when it lasts.
@@ -75,9 +75,9 @@ impl Store {
         &self,
         name: &LockName,
         id: LeaseId,
-    ) -> Result<Option<Held>, LockError> {
-        if let Some(held) = self.held.find(name, id) {
-            return Ok(Some(held));
+    ) -> Result<Option<KnownContender>, LockError> {
+        if let Some(contender) = self.contenders.find(name, id) {
+            return Ok(Some(contender));
         }
         let reply = self.client.range(all_of(self.layout.queue(name))).await?;
         let queue = queue::read(&self.layout, name, reply.kvs)?;
@@ -85,11 +85,11 @@ impl Store {
     }
 
     /// Records a lease id that another process asked for. Its key was read with its value.
-    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> Held {
-        let session = Arc::new(Session::found(entry.kv.lease, Duration::ZERO));
-        let mut held = Held::new(entry.kv.key.clone(), session);
-        held.created = entry.kv.create_revision;
-        self.held.adopt(name, id, held, self.clock.now())
+    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> KnownContender {
+        let session = Arc::new(EtcdSession::found(entry.kv.lease, Duration::ZERO));
+        let mut contender = KnownContender::new(entry.kv.key.clone(), session);
+        contender.created = entry.kv.create_revision;
+        self.contenders.adopt(name, id, contender, self.clock.now())
     }
 
     /// Returns the session of a key that was read with its value. The key may have been moved to
@@ -99,19 +99,19 @@ impl Store {
         client: ClientId,
         name: &LockName,
         id: LeaseId,
-        held: &Held,
+        contender: &KnownContender,
         kv: &KeyValue,
         hold: Hold,
-    ) -> Arc<Session> {
-        if kv.lease == held.session.lease {
-            return held.session.clone();
+    ) -> Arc<EtcdSession> {
+        if kv.lease == contender.session.lease {
+            return contender.session.clone();
         }
-        let own = self.sessions.known(SessionKey::of(client, id, hold)).await;
+        let own = self.sessions.known(EtcdSessionKey::of(client, id, hold)).await;
         let session = match own.filter(|own| own.lease == kv.lease) {
             Some(own) => own,
-            None => Arc::new(Session::found(kv.lease, Duration::ZERO)),
+            None => Arc::new(EtcdSession::found(kv.lease, Duration::ZERO)),
         };
-        self.held.update(name, id, |held| held.session = session.clone());
+        self.contenders.update(name, id, |contender| contender.session = session.clone());
         session
     }
 
@@ -126,12 +126,12 @@ impl Store {
         let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
         if waits.is_none() {
             let token = token(entry)?;
-            self.held.update(name, id, |held| {
-                held.token = Some(token);
-                held.read_at = revision;
-                held.created = entry.kv.create_revision;
-                held.written = held.written.max(entry.kv.create_revision);
-                held.blockers.clear();
+            self.contenders.update(name, id, |contender| {
+                contender.token = Some(token);
+                contender.read_at = revision;
+                contender.created = entry.kv.create_revision;
+                contender.written = contender.written.max(entry.kv.create_revision);
+                contender.blockers.clear();
             });
             return Ok(());
         }
@@ -139,11 +139,11 @@ impl Store {
         if let Some(before) = self.before(name, &keys, revision) {
             self.watcher.retarget(id, before);
         }
-        self.held.update(name, id, |held| {
-            held.blockers = keys;
-            held.read_at = revision;
-            held.created = entry.kv.create_revision;
-            held.written = held.written.max(entry.kv.create_revision);
+        self.contenders.update(name, id, |contender| {
+            contender.blockers = keys;
+            contender.read_at = revision;
+            contender.created = entry.kv.create_revision;
+            contender.written = contender.written.max(entry.kv.create_revision);
         });
         Ok(())
     }
@@ -154,19 +154,19 @@ impl Store {
         name: &LockName,
         keys: &[Vec<u8>],
         revision: i64,
-    ) -> Option<Before> {
+    ) -> Option<Predecessors> {
         let span = match keys {
             [] => return None,
             [one] => (one.clone(), Vec::new()),
             _ => self.layout.queue(name),
         };
-        Some(Before { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
+        Some(Predecessors { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
     }
 
     pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {
-        let wanted = self.held.find(name, id).map(|held| Wanted {
-            own: (held.key.clone(), held.written + 1),
-            before: self.before(name, &held.blockers, held.read_at),
+        let wanted = self.contenders.find(name, id).map(|contender| WatchedKeys {
+            own: (contender.key.clone(), contender.written + 1),
+            before: self.before(name, &contender.blockers, contender.read_at),
         });
         Box::pin(self.watcher.open(id, wanted))
     }
@@ -175,7 +175,7 @@ impl Store {
     /// known. `None`: it has expired.
     pub(crate) async fn left(
         &self,
-        session: &Session,
+        session: &EtcdSession,
         since: Moment,
     ) -> Result<Option<Duration>, LockError> {
         let left = session.left(since);

@@ -26,9 +26,9 @@ use holdline_core::{Hint, LeaseId};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-mod target;
+mod server_watch;
 
-use target::{Target, create};
+use server_watch::{ServerWatch, create};
 
 use crate::client::Client;
 use crate::keys::Span;
@@ -45,24 +45,24 @@ const LATER: Duration = Duration::from_millis(50);
 
 /// What to watch for one lease id.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WatchedKeys {
     /// Its own key, and the first revision to watch.
     pub(crate) own: (Vec<u8>, i64),
     /// The keys that must be deleted before it may hold the name.
-    pub(crate) before: Option<Before>,
+    pub(crate) before: Option<Predecessors>,
 }
 
 /// The keys before a contender in the queue.
 #[derive(Clone, Debug)]
-pub(crate) struct Before {
+pub(crate) struct Predecessors {
     pub(crate) span: Span,
     pub(crate) keys: HashSet<Vec<u8>>,
     pub(crate) from: i64,
 }
 
 enum Command {
-    Watch(LeaseId, Wanted),
-    Retarget(LeaseId, Before),
+    Watch(LeaseId, WatchedKeys),
+    Retarget(LeaseId, Predecessors),
     Forget(LeaseId),
 }
 
@@ -96,7 +96,7 @@ impl Watcher {
     }
 
     /// Opens a watch. Without keys it only gets the hint that there is nothing to watch.
-    pub(crate) fn open(&self, id: LeaseId, wanted: Option<Wanted>) -> WatchOf {
+    pub(crate) fn open(&self, id: LeaseId, wanted: Option<WatchedKeys>) -> WatchOf {
         let stream = Watches::open(&self.watches, id);
         match wanted {
             Some(wanted) if self.watched.lock().insert(id) => {
@@ -121,7 +121,7 @@ impl Watcher {
     }
 
     /// Changes the keys before a contender.
-    pub(crate) fn retarget(&self, id: LeaseId, before: Before) {
+    pub(crate) fn retarget(&self, id: LeaseId, before: Predecessors) {
         if self.watched.lock().contains(&id) {
             let _ = self.commands.send(Command::Retarget(id, before));
         }
@@ -175,11 +175,11 @@ struct WatchTask {
     client: Client,
     watches: Arc<Watches>,
     received: UnboundedReceiver<Command>,
-    targets: HashMap<i64, Target>,
+    targets: HashMap<i64, ServerWatch>,
     /// The watches of a lease id: of its own key, and of the keys before it.
     by_id: HashMap<LeaseId, (Option<i64>, Option<i64>)>,
     /// The own keys to watch later, and when.
-    later: VecDeque<(Instant, Target)>,
+    later: VecDeque<(Instant, ServerWatch)>,
     next: i64,
     requests: Option<UnboundedSender<WatchRequest>>,
     /// The engine is gone.
@@ -284,9 +284,9 @@ impl WatchTask {
         match command {
             Command::Watch(id, wanted) => {
                 let (key, from) = wanted.own;
-                let own = Target { id, span: (key, Vec::new()), from, keys: None };
+                let own = ServerWatch { id, span: (key, Vec::new()), from, keys: None };
                 self.later.push_back((Instant::now() + LATER, own));
-                let before = wanted.before.map(|before| self.add(Target::of(id, before)));
+                let before = wanted.before.map(|before| self.add(ServerWatch::of(id, before)));
                 self.by_id.insert(id, (None, before));
             }
             Command::Retarget(id, before) => {
@@ -299,7 +299,7 @@ impl WatchTask {
                     }
                     self.drop_watch(watch);
                 }
-                let watch = self.add(Target::of(id, before));
+                let watch = self.add(ServerWatch::of(id, before));
                 if let Some((_, known)) = self.by_id.get_mut(&id) {
                     *known = Some(watch);
                 }
@@ -332,7 +332,7 @@ impl WatchTask {
         }
     }
 
-    fn add(&mut self, target: Target) -> i64 {
+    fn add(&mut self, target: ServerWatch) -> i64 {
         self.next += 1;
         self.send(create(self.next, &target));
         self.targets.insert(self.next, target);

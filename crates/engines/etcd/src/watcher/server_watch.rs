@@ -8,7 +8,7 @@ use std::sync::Arc;
 use holdline_core::hints::Watches;
 use holdline_core::{Hint, LeaseId};
 
-use super::Before;
+use super::Predecessors;
 use crate::client::Client;
 use crate::keys::Span;
 use crate::ops::key_alone;
@@ -19,7 +19,7 @@ use crate::proto::{
 
 /// One watch on the server.
 #[derive(Debug)]
-pub(super) struct Target {
+pub(super) struct ServerWatch {
     pub(super) id: LeaseId,
     pub(super) span: Span,
     /// The first revision to watch.
@@ -28,9 +28,9 @@ pub(super) struct Target {
     pub(super) keys: Option<HashSet<Vec<u8>>>,
 }
 
-impl Target {
-    pub(super) fn of(id: LeaseId, before: Before) -> Target {
-        Target { id, span: before.span, from: before.from, keys: Some(before.keys) }
+impl ServerWatch {
+    pub(super) fn of(id: LeaseId, before: Predecessors) -> ServerWatch {
+        ServerWatch { id, span: before.span, from: before.from, keys: Some(before.keys) }
     }
 
     /// Returns whether a change between the read and the start of the watch, which is at the
@@ -86,7 +86,7 @@ impl Recheck {
     }
 }
 
-pub(super) fn create(watch_id: i64, target: &Target) -> WatchRequest {
+pub(super) fn create(watch_id: i64, target: &ServerWatch) -> WatchRequest {
     let (key, range_end) = target.span.clone();
     // 0: the current revision.
     let start_revision = if target.keys.is_some() { 0 } else { target.from };
@@ -104,13 +104,13 @@ mod tests {
         let id = LeaseId::from_bytes([1; 16]);
         let span = (b"a".to_vec(), Vec::new());
         let keys = Some(HashSet::from([b"a".to_vec()]));
-        let before = Target { id, span: span.clone(), from: 8, keys };
-        let own = Target { id, span, from: 8, keys: None };
+        let before = ServerWatch { id, span: span.clone(), from: 8, keys };
+        let own = ServerWatch { id, span, from: 8, keys: None };
         // The read was at revision 7.
         assert!(!before.may_have_missed(true, 7));
         assert!(before.may_have_missed(true, 8) && before.may_have_missed(true, 20));
         assert!(!before.may_have_missed(false, 20), "an event follows");
-        let begins = |target: &Target| match create(1, target).what {
+        let begins = |target: &ServerWatch| match create(1, target).what {
             Some(WatchWhat::Create(create)) => create.start_revision,
             _ => -1,
         };
@@ -122,7 +122,7 @@ mod tests {
     fn only_the_same_key_at_a_revision_that_the_watch_includes_shows_that_nothing_was_missed() {
         let keys = Some(HashSet::from([b"a".to_vec()]));
         let span = (b"a".to_vec(), Vec::new());
-        let target = Target { id: LeaseId::from_bytes([1; 16]), span, from: 8, keys };
+        let target = ServerWatch { id: LeaseId::from_bytes([1; 16]), span, from: 8, keys };
         let recheck = target.recheck(12);
         assert_eq!(recheck.key.as_deref(), Some(&b"a"[..]));
         let reply = |revision, created: Option<i64>| RangeResponse {
@@ -137,6 +137,6 @@ mod tests {
         assert!(!recheck.shows_no_change(&reply(12, Some(9))), "it was made again");
         assert!(!recheck.shows_no_change(&reply(12, None)), "it is gone");
         let span = (b"a".to_vec(), b"b".to_vec());
-        assert_eq!(Target { span, ..target }.recheck(12).key, None, "there are several keys");
+        assert_eq!(ServerWatch { span, ..target }.recheck(12).key, None, "there are several keys");
     }
 }

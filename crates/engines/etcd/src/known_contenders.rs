@@ -52,9 +52,11 @@ pub(crate) struct KnownContender {
     pub(crate) terms: Option<Hold>,
     /// The newest known revision that wrote the key; 0 if none is known.
     pub(crate) written: i64,
-    /// The keys that must be deleted before it holds the name, and the revision of that read.
+    /// The keys that block it for as long as all of them exist, and the revision of that read.
     pub(crate) blockers: Vec<Vec<u8>>,
     pub(crate) read_at: i64,
+    /// When a majority has last confirmed that it waits.
+    pub(crate) confirmed: Moment,
 }
 
 /// All known lease ids.
@@ -77,21 +79,18 @@ impl KnownContender {
             written: 0,
             blockers: Vec::new(),
             read_at: 0,
+            confirmed: Moment::ORIGIN,
         }
+    }
+
+    /// Returns whether it waited when its place was read last.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.token.is_none() && !self.blockers.is_empty()
     }
 
     /// Returns whether the key that was made at this revision may be its own.
     pub(crate) fn may_be_made_at(&self, revision: i64) -> bool {
         self.created == 0 || self.created == revision
-    }
-
-    /// Returns the key that excludes it for as long as the key exists. `None` if the deletion of
-    /// any one of several keys may be enough.
-    pub(crate) fn blocker(&self) -> Option<&Vec<u8>> {
-        match (self.token, self.blockers.as_slice()) {
-            (None, [one]) => Some(one),
-            _ => None,
-        }
     }
 }
 

@@ -1,13 +1,22 @@
 //! The queue of a name, read from its keys: contenders in the order of their create revisions.
 //!
 //! [`SequencedQueue`] decides which contenders hold the name.
+//!
+//! A contender does not read the whole queue. It reads two ends of it, whose size does not depend on
+//! the number of waiters: the keys directly before its own, which say whether it holds the name, and
+//! the keys at the front, which say who holds it and at which position this contender waits.
 
-use holdline_core::sequenced_queue::Contender;
+use holdline_core::sequenced_queue::{Contender, blockers, most_blockers};
 use holdline_core::{LeaseId, LockError, LockName, Mode, Record, SequencedQueue};
 
 use crate::error::foreign;
 use crate::keys::{Layout, ParsedKey};
-use crate::proto::KeyValue;
+use crate::ops::{first_of, newest_of};
+use crate::proto::{KeyValue, RangeRequest, RangeResponse};
+
+/// How many keys at the front of a queue are read, with values. If more hold the name together, the
+/// position of a waiter is not known.
+const FRONT: i64 = 16;
 
 /// One key of a queue.
 #[derive(Clone, Debug, PartialEq)]
@@ -21,6 +30,110 @@ pub(crate) type OwnKey<'a> = (LeaseId, &'a [u8]);
 
 /// The contenders of a name.
 pub(crate) type Queue = SequencedQueue<QueueEntry>;
+
+/// What a contender knows about its place in the queue.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct ContenderState {
+    /// The revision that made its key: its fencing token, if it holds the name.
+    pub(crate) created: i64,
+    /// The keys that block it. None: it holds the name.
+    pub(crate) blockers: Vec<Vec<u8>>,
+    /// How many waiters are before it, if it waits and that is known.
+    pub(crate) position: Option<usize>,
+    /// No more waiters than this are before it.
+    pub(crate) most_before: usize,
+    /// The first key of the queue, with its value.
+    pub(crate) first: Option<KeyValue>,
+}
+
+/// A key whose place in the queue is read.
+#[derive(Clone, Copy)]
+pub(crate) struct OwnContender<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) mode: Mode,
+    /// The revision that made it.
+    pub(crate) created: i64,
+    /// No key of the queue is younger.
+    pub(crate) is_last: bool,
+}
+
+impl ContenderState {
+    pub(crate) fn holds(&self) -> bool {
+        self.blockers.is_empty()
+    }
+}
+
+/// Returns the read of the front of a queue.
+pub(crate) fn front(layout: &Layout, name: &LockName) -> RangeRequest {
+    first_of(layout.queue(name), FRONT)
+}
+
+/// Returns the read of a key and of those directly before it: as many as can block it. `created` is
+/// the revision that made the key; `None` if the read follows its making in the same transaction.
+pub(crate) fn nearest_before(
+    layout: &Layout,
+    name: &LockName,
+    mode: Mode,
+    created: Option<i64>,
+) -> RangeRequest {
+    let span = match mode {
+        // Shared contenders do not block each other, and permits cannot be before one.
+        Mode::Shared => layout.exclusive(name),
+        Mode::Exclusive | Mode::Permits { .. } => layout.queue(name),
+    };
+    newest_of(span, most_blockers(mode).saturating_add(1), created)
+}
+
+/// Returns the keys that block a contender, from the keys before it in any order. Younger ones do
+/// not count.
+///
+/// # Errors
+/// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
+pub(crate) fn blocking_keys(
+    layout: &Layout,
+    name: &LockName,
+    own: OwnContender<'_>,
+    before: Vec<KeyValue>,
+) -> Result<Vec<Vec<u8>>, LockError> {
+    let mut before = parsed(layout, name, before, false)?;
+    before.retain(|entry| entry.place() < (own.created, own.key));
+    let blockers = blockers(own.mode, before.iter().rev());
+    Ok(blockers.into_iter().map(|entry| entry.kv.key.clone()).collect())
+}
+
+/// Evaluates both reads of one revision for a contender.
+///
+/// # Errors
+/// As [`read_keys`].
+pub(crate) fn state_of(
+    layout: &Layout,
+    name: &LockName,
+    own: OwnContender<'_>,
+    front: RangeResponse,
+    before: Vec<KeyValue>,
+) -> Result<ContenderState, LockError> {
+    let blockers = blocking_keys(layout, name, own, before)?;
+    let length = usize::try_from(front.count).unwrap_or(0);
+    let first = front.kvs.first().cloned();
+    let front = read_keys(layout, name, front.kvs, None)?;
+    let own_index = front.contenders().iter().position(|entry| entry.kv.key == own.key);
+    let before_own = own_index.or(own.is_last.then(|| length.saturating_sub(1)));
+    let holders = front.holders().len();
+    let are_all_holders_read = holders == length || !front.waiting().is_empty();
+    let position = match before_own {
+        Some(before) if !blockers.is_empty() && are_all_holders_read => before.checked_sub(holders),
+        _ => None,
+    };
+    let most_before = before_own.unwrap_or(length).saturating_sub(holders);
+    Ok(ContenderState { created: own.created, blockers, position, most_before, first })
+}
+
+impl QueueEntry {
+    /// Its place in the queue. A transaction of another program may make several keys at once.
+    fn place(&self) -> (i64, &[u8]) {
+        (self.kv.create_revision, &self.kv.key)
+    }
+}
 
 impl Contender for QueueEntry {
     fn mode(&self) -> Mode {
@@ -115,9 +228,7 @@ fn parsed(
         };
         entries.push(QueueEntry { kv, parsed });
     }
-    entries.sort_by(|one, other| {
-        (one.kv.create_revision, &one.kv.key).cmp(&(other.kv.create_revision, &other.kv.key))
-    });
+    entries.sort_by(|one, other| one.place().cmp(&other.place()));
     Ok(entries)
 }
 

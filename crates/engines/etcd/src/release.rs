@@ -7,8 +7,8 @@ use crate::known_contenders::KnownContender;
 use crate::ops::{
     Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
 };
-use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey, record};
+use crate::proto::{KeyValue, RangeRequest, RequestOp, TxnRequest};
+use crate::queue::{self, OwnContender, record};
 use crate::store::{self, Store};
 
 /// How often a release is tried while an operator changes the grant's record.
@@ -93,8 +93,9 @@ impl Store {
             Some(revision) => made_at(key.clone(), revision),
             None => present(key.clone()),
         };
-        let reads_queue = revision.is_none();
-        let before = reads_queue.then(|| get(keys_of(self.layout.queue(name))));
+        // Without a token it may wait or hold: the keys before it say which, before it is deleted.
+        let reads_before = revision.is_none();
+        let before = if reads_before { Some(get(self.before(name, contender)?)) } else { None };
         let success = before.into_iter().chain([delete(key.clone())]);
         let success: Vec<_> = success.chain(marks.iter().cloned()).collect();
         let failure = [&[get(key_value(key.clone())), read_marks], marks].concat();
@@ -111,8 +112,11 @@ impl Store {
             let txn = TxnRequest { compare, success: success.clone(), failure: reads };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
-                let own = reads_queue.then_some((id, key.as_slice()));
-                return self.ended(name, own, answers);
+                let waited = reads_before && self.waited(name, contender, answers)?;
+                return Ok(match waited {
+                    true => ReleaseReply::Withdrawn,
+                    false => ReleaseReply::Released { held_for: None },
+                });
             }
             if reads_later {
                 answers = self.read(failure.clone()).await?;
@@ -134,22 +138,35 @@ impl Store {
         Err(unavailable(message, Certainty::NotApplied).into())
     }
 
-    /// Returns what a transaction has deleted: a place in the queue, or a grant. `own`: the
-    /// transaction has read the queue before.
-    fn ended(
+    /// Returns the read of the keys before a contender. If it is not known at which revision its
+    /// key was made, since that reply was lost, these are all keys of the queue.
+    fn before(
         &self,
         name: &LockName,
-        own: Option<OwnKey<'_>>,
+        contender: &KnownContender,
+    ) -> Result<RangeRequest, LockError> {
+        if contender.created == 0 {
+            return Ok(keys_of(self.layout.queue(name)));
+        }
+        let mode = self.mode_of(name, &contender.key)?;
+        Ok(queue::nearest_before(&self.layout, name, mode, Some(contender.created)))
+    }
+
+    /// Returns whether a contender waited when its key was deleted, by the keys before it.
+    fn waited(
+        &self,
+        name: &LockName,
+        contender: &KnownContender,
         mut answers: Answers,
-    ) -> Result<ReleaseReply, RequestError> {
-        let waited = match own {
-            None => false,
-            Some((id, _)) => {
-                // Foreign keys were not touched, so they are no error here.
-                let queue = queue::read_keys(&self.layout, name, answers.keys()?, own);
-                queue.is_ok_and(|queue| queue.find(id).is_some_and(|(_, waits)| waits.is_some()))
-            }
-        };
-        Ok(if waited { ReleaseReply::Withdrawn } else { ReleaseReply::Released { held_for: None } })
+    ) -> Result<bool, LockError> {
+        let before = answers.keys()?;
+        let key = contender.key.as_slice();
+        let own = before.iter().find(|kv| kv.key == key);
+        let created = own.map_or(contender.created, |own| own.create_revision);
+        let mode = self.mode_of(name, key)?;
+        let own = OwnContender { key, mode, created, is_last: false };
+        // Foreign keys were not touched, so they are no error here.
+        let blockers = queue::blocking_keys(&self.layout, name, own, before);
+        Ok(blockers.is_ok_and(|blockers| !blockers.is_empty()))
     }
 }

@@ -6,11 +6,17 @@
 //!   to a later request.
 //! - R3: a grant may have been moved to another etcd lease by a request whose reply was lost, or by
 //!   another process. The lease of the key counts.
-//! - R4: the whole queue, a mark or a record is read in a second step, and only if it is needed. A
-//!   grant that was not changed does not need it.
+//! - R4: the queue, a mark or a record is read in a second step, and only if it is needed. A grant
+//!   that was not changed does not need it.
+//! - R5: the heartbeat of a waiter reads its key and those that block it from one member, without a
+//!   round of the cluster. While all are there, it waits: keys that are gone do not come back at
+//!   their revision. So a member that lags behind can only delay the news that one is gone. A
+//!   majority confirms that the waiter waits at least each [`CONFIRM`], and anything else that a
+//!   member shows.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use holdline_core::contract::QUEUE_HEARTBEAT;
@@ -22,23 +28,43 @@ use tokio::join;
 use crate::error::{RequestError, unavailable};
 use crate::known_contenders::KnownContender;
 use crate::ops::{all_of, get, key_alone, key_value, put, written_at};
-use crate::proto::{KeyValue, TxnRequest};
+use crate::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::queue::{self, Queue, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store};
 
 /// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;
+/// For how long the heartbeats of a waiter may read from one member (R5). A member that has a leader
+/// and lags behind nevertheless is noticed after this time.
+const CONFIRM: Duration = Duration::from_secs(5);
 /// How often a change of a record is tried while other clients change it.
 const ATTEMPTS: usize = 5;
 
 /// What the first read has shown for one renewal.
 enum ObservedKeys {
-    /// The key, and whether the key that blocks it still exists. The same key may have been made
+    /// The key, and whether all keys that block it still exist. The same key may have been made
     /// again since, behind it.
     OwnKey { kv: Option<KeyValue>, blocked: bool },
     /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
+}
+
+impl ObservedKeys {
+    /// Returns what these keys show about a contender.
+    fn of(contender: &KnownContender, found: &HashMap<Vec<u8>, KeyValue>) -> ObservedKeys {
+        let kv = found.get(&contender.key).cloned();
+        let created = kv.as_ref().map_or(0, |own| own.create_revision);
+        let blocks = |key: &Vec<u8>| found.get(key).is_some_and(|kv| kv.create_revision <= created);
+        let is_own = kv.is_some() && contender.may_be_made_at(created);
+        let blocked = is_own && contender.is_blocked() && contender.blockers.iter().all(blocks);
+        ObservedKeys::OwnKey { kv, blocked }
+    }
+
+    /// Returns whether the contender still waits.
+    fn shows_a_waiter(&self) -> bool {
+        matches!(self, ObservedKeys::OwnKey { blocked: true, .. })
+    }
 }
 
 impl Store {
@@ -49,7 +75,7 @@ impl Store {
             .map(|renewal| self.contenders.find(&renewal.name, renewal.lease_id))
             .collect();
         let (observed, kept) =
-            join!(self.observe(renewals, &contenders), self.keep_all(&contenders));
+            join!(self.observe(renewals, &contenders, since), self.keep_all(&contenders));
         let mut answers = Vec::with_capacity(renewals.len());
         for ((renewal, observed), contender) in renewals.iter().zip(observed?).zip(contenders) {
             answers.push(self.judge(renewal, observed, contender, &kept, since).await);
@@ -71,43 +97,68 @@ impl Store {
         join_all(sessions.into_values().map(keep)).await.into_iter().collect()
     }
 
-    /// Reads the keys of all renewals, in as few transactions as possible.
+    /// Reads the keys of all renewals: those of waiters from one member, if that is enough (R5).
     async fn observe(
         &self,
         renewals: &[RenewRequest],
         contenders: &[Option<KnownContender>],
+        now: Moment,
     ) -> Result<Vec<ObservedKeys>, LockError> {
-        let mut observed = Vec::with_capacity(renewals.len());
-        let pairs: Vec<_> = renewals.iter().zip(contenders).collect();
-        for pairs in pairs.chunks(PARTS / 2) {
-            let parts = pairs.iter().flat_map(|(renewal, contender)| match contender {
-                Some(contender) => {
-                    let blocker = contender.blocker();
-                    let own = get(key_alone(contender.key.clone()));
-                    vec![Some(own), blocker.map(|key| get(key_alone(key.clone())))]
-                }
-                None => vec![Some(get(all_of(self.layout.queue(&renewal.name))))],
-            });
-            let mut answers = self.read(parts.flatten().collect()).await?;
-            for (renewal, contender) in pairs {
-                observed.push(match contender {
-                    Some(contender) => {
-                        let kv = answers.keys()?.pop();
-                        let blocker = match contender.blocker() {
-                            Some(_) => answers.keys()?.pop(),
-                            None => None,
-                        };
-                        let blocked = kv.as_ref().zip(blocker).is_some_and(|(own, blocker)| {
-                            blocker.create_revision < own.create_revision
-                        });
-                        ObservedKeys::OwnKey { kv, blocked }
-                    }
-                    None => {
-                        let kvs = answers.keys()?;
-                        ObservedKeys::Queue(queue::read(&self.layout, &renewal.name, kvs))
-                    }
-                });
+        let mut may_read_one_member = true;
+        for (renewal, contender) in renewals.iter().zip(contenders) {
+            let was_confirmed = |known: &KnownContender| known.confirmed.until(now) < CONFIRM;
+            may_read_one_member &= renewal.purpose == Purpose::Wait
+                && contender
+                    .as_ref()
+                    .is_some_and(|known| known.is_blocked() && was_confirmed(known));
+        }
+        if may_read_one_member {
+            let observed = self.read_keys(renewals, contenders, true).await?;
+            if observed.iter().all(ObservedKeys::shows_a_waiter) {
+                return Ok(observed);
             }
+        }
+        let observed = self.read_keys(renewals, contenders, false).await?;
+        for (renewal, keys) in renewals.iter().zip(&observed) {
+            if keys.shows_a_waiter() {
+                self.contenders
+                    .update(&renewal.name, renewal.lease_id, |contender| contender.confirmed = now);
+            }
+        }
+        Ok(observed)
+    }
+
+    /// Reads each key once, however many renewals are about it, in as few transactions as possible.
+    async fn read_keys(
+        &self,
+        renewals: &[RenewRequest],
+        contenders: &[Option<KnownContender>],
+        from_one_member: bool,
+    ) -> Result<Vec<ObservedKeys>, LockError> {
+        let known = || contenders.iter().flatten();
+        let wanted: BTreeSet<&Vec<u8>> =
+            known().flat_map(|known| known.blockers.iter().chain([&known.key])).collect();
+        let wanted: Vec<_> = wanted.into_iter().collect();
+        let mut found = HashMap::new();
+        for keys in wanted.chunks(PARTS) {
+            let read = |key: &&Vec<u8>| {
+                let range = key_alone(key.to_vec());
+                get(RangeRequest { serializable: from_one_member, ..range })
+            };
+            let mut answers = self.read(keys.iter().map(read).collect()).await?;
+            for _ in keys {
+                found.extend(answers.keys()?.into_iter().map(|kv| (kv.key.clone(), kv)));
+            }
+        }
+        let mut observed = Vec::with_capacity(renewals.len());
+        for (renewal, contender) in renewals.iter().zip(contenders) {
+            observed.push(match contender {
+                Some(contender) => ObservedKeys::of(contender, &found),
+                None => {
+                    let reply = self.client.range(all_of(self.layout.queue(&renewal.name))).await?;
+                    ObservedKeys::Queue(queue::read(&self.layout, &renewal.name, reply.kvs))
+                }
+            });
         }
         Ok(observed)
     }
@@ -157,20 +208,17 @@ impl Store {
         if blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
-        // 5. No key is ahead any more. A waiter that does not know its token yet reads the queue
-        //    (R4), which says whether it holds.
+        // 5. A key that blocked it is gone. A waiter that does not know its token yet reads the
+        //    queue (R4), which says whether it holds.
         if contender.token.is_none() {
-            let (queue, revision) = self.queue(&renewal.name, (id, &contender.key)).await?;
-            self.learn(&renewal.name, id, &queue, revision)?;
-            match queue.find(id) {
-                None => return self.missing(renewal, Some(&contender)).await,
-                Some((_, Some(at))) => {
-                    return Ok(RenewReply::Queued {
-                        position: Some(at),
-                        next_look: QUEUE_HEARTBEAT,
-                    });
-                }
-                Some((_, None)) => {}
+            let read = self.state(&renewal.name, &contender.key, kv.create_revision).await?;
+            let Some((state, revision)) = read else {
+                return self.missing(renewal, Some(&contender)).await;
+            };
+            self.learn(&renewal.name, id, &state, revision)?;
+            if !state.holds() {
+                let position = state.position;
+                return Ok(RenewReply::Queued { position, next_look: QUEUE_HEARTBEAT });
             }
         }
         // 6. It holds: a waiter claims, a holder's grant is kept.

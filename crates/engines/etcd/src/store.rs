@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
     Capabilities, ClientId, Clock, FencingToken, Hints, Hold, HolderFields, HolderSummary, LeaseId,
-    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    LockError, LockName, Marks, Metadata, Mode, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use holdline_net::fast_path::BusyNames;
@@ -16,9 +16,9 @@ use crate::client::Client;
 use crate::error::{RequestError, protocol};
 use crate::keys::{Layout, ParsedKey};
 use crate::known_contenders::{KnownContender, KnownContenders};
-use crate::ops::{Answers, all_of, keys_of};
+use crate::ops::{Answers, all_of, get, key_alone};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
+use crate::queue::{self, ContenderState, OwnContender, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey, EtcdSessions};
 use crate::watcher::{Predecessors, WatchedKeys, Watcher};
 
@@ -59,15 +59,34 @@ impl Store {
         self.txn(TxnRequest { success: parts, ..TxnRequest::default() }).await
     }
 
-    /// Reads a name's queue, without values. It can find this lease id.
-    pub(crate) async fn queue(
+    /// Reads the place of the contender whose key was made at the revision `created`, and returns it
+    /// with the revision of the read. `None`: there is no such key.
+    pub(crate) async fn state(
         &self,
         name: &LockName,
-        own: OwnKey<'_>,
-    ) -> Result<(Queue, i64), LockError> {
-        let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
-        let revision = reply.header.map_or(0, |header| header.revision);
-        Ok((queue::read_keys(&self.layout, name, reply.kvs, Some(own))?, revision))
+        key: &[u8],
+        created: i64,
+    ) -> Result<Option<(ContenderState, i64)>, LockError> {
+        let mode = self.mode_of(name, key)?;
+        let before = queue::nearest_before(&self.layout, name, mode, Some(created));
+        let front = queue::front(&self.layout, name);
+        let own = key_alone(key.to_vec());
+        let mut answers = self.read(vec![get(own), get(front), get(before)]).await?;
+        let own = answers.keys()?.pop();
+        if own.is_none_or(|own| own.create_revision != created) {
+            return Ok(None);
+        }
+        let own = OwnContender { key, mode, created, is_last: false };
+        let state = queue::state_of(&self.layout, name, own, answers.range()?, answers.keys()?)?;
+        Ok(Some((state, answers.revision)))
+    }
+
+    /// Returns the mode of a contender, which its key contains.
+    pub(crate) fn mode_of(&self, name: &LockName, key: &[u8]) -> Result<Mode, LockError> {
+        match self.layout.parse_key(name, key) {
+            Some(ParsedKey::Ours { mode, .. }) => Ok(mode),
+            _ => Err(protocol("a known key has no mode")),
+        }
     }
 
     /// Returns what is known about a lease id, from this engine or from the name's queue.
@@ -115,58 +134,49 @@ impl Store {
         session
     }
 
-    /// Records that a lease id holds its name, or which keys it waits for.
+    /// Records that a lease id holds its name, or which keys it waits for. `revision` is that of the
+    /// read, which a majority has confirmed.
     pub(crate) fn learn(
         &self,
         name: &LockName,
         id: LeaseId,
-        queue: &Queue,
+        state: &ContenderState,
         revision: i64,
     ) -> Result<(), LockError> {
-        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
-        if waits.is_none() {
-            let token = token(entry)?;
-            self.contenders.update(name, id, |contender| {
-                contender.token = Some(token);
-                contender.read_at = revision;
-                contender.created = entry.kv.create_revision;
-                contender.written = contender.written.max(entry.kv.create_revision);
-                contender.blockers.clear();
-            });
-            return Ok(());
+        let token = if state.holds() { Some(token_at(state.created)?) } else { None };
+        if let Some(predecessors) = self.predecessors(name, &state.blockers, revision) {
+            self.watcher.retarget(id, predecessors);
         }
-        let keys: Vec<_> = queue.blockers(id).iter().map(|entry| entry.kv.key.clone()).collect();
-        if let Some(before) = self.before(name, &keys, revision) {
-            self.watcher.retarget(id, before);
-        }
+        let now = self.clock.now();
         self.contenders.update(name, id, |contender| {
-            contender.blockers = keys;
+            if token.is_some() {
+                contender.token = token;
+            }
+            contender.blockers.clone_from(&state.blockers);
             contender.read_at = revision;
-            contender.created = entry.kv.create_revision;
-            contender.written = contender.written.max(entry.kv.create_revision);
+            contender.created = state.created;
+            contender.written = contender.written.max(state.created);
+            contender.confirmed = now;
         });
         Ok(())
     }
 
-    /// Returns what to watch before a contender.
-    pub(crate) fn before(
+    /// Returns what to watch before a contender; `None` if nothing blocks it.
+    fn predecessors(
         &self,
         name: &LockName,
         keys: &[Vec<u8>],
         revision: i64,
     ) -> Option<Predecessors> {
-        let span = match keys {
-            [] => return None,
-            [one] => (one.clone(), Vec::new()),
-            _ => self.layout.queue(name),
-        };
-        Some(Predecessors { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
+        let queue = self.layout.queue(name);
+        let keys = keys.to_vec();
+        (!keys.is_empty()).then_some(Predecessors { queue, keys, from: revision + 1 })
     }
 
     pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {
         let wanted = self.contenders.find(name, id).map(|contender| WatchedKeys {
             own: (contender.key.clone(), contender.written + 1),
-            before: self.before(name, &contender.blockers, contender.read_at),
+            before: self.predecessors(name, &contender.blockers, contender.read_at),
         });
         Box::pin(self.watcher.open(id, wanted))
     }
@@ -256,9 +266,13 @@ pub(crate) fn metadata_of(entry: &QueueEntry, record: Option<Record>) -> Metadat
 
 /// Returns the fencing token: the create revision of the key.
 pub(crate) fn token(entry: &QueueEntry) -> Result<FencingToken, LockError> {
-    let revision = u64::try_from(entry.kv.create_revision).unwrap_or(0);
-    FencingToken::new(revision)
-        .map_err(|_| protocol(format!("the revision {revision} is no fencing token")))
+    token_at(entry.kv.create_revision)
+}
+
+/// Returns the fencing token of a key that was made at this revision.
+pub(crate) fn token_at(created: i64) -> Result<FencingToken, LockError> {
+    FencingToken::new(u64::try_from(created).unwrap_or(0))
+        .map_err(|_| protocol(format!("the revision {created} is no fencing token")))
 }
 
 /// Returns the short id that identifies a contender; Go's are identified by their etcd lease.

@@ -3,7 +3,6 @@
 //! Read next: W1 of `crate::watcher`.
 
 use std::collections::HashSet;
-use std::sync::Arc;
 
 use holdline_core::hints::Watches;
 use holdline_core::{Hint, LeaseId};
@@ -11,11 +10,16 @@ use holdline_core::{Hint, LeaseId};
 use super::Predecessors;
 use crate::client::Client;
 use crate::keys::Span;
-use crate::ops::key_alone;
+use crate::ops::{Answers, get, key_alone};
 use crate::proto::{
-    DELETED, Event, KeyValue, RangeRequest, RangeResponse, WatchCreateRequest, WatchRequest,
-    WatchWhat,
+    DELETED, Event, KeyValue, RangeRequest, TxnRequest, WatchCreateRequest, WatchRequest, WatchWhat,
 };
+
+/// With more keys than this, a contender watches the range of the queue: it receives every event of
+/// the queue, but it does not have to create a watch for each key.
+const MOST_WATCHES: usize = 16;
+/// How many operations a transaction may have: the servers' default.
+const PARTS: usize = 128;
 
 /// One watch on the server.
 #[derive(Debug)]
@@ -28,9 +32,26 @@ pub(super) struct ServerWatch {
     pub(super) keys: Option<HashSet<Vec<u8>>>,
 }
 
+impl Predecessors {
+    /// Returns the watches of these keys for a lease id: one for each, unless there are many.
+    pub(super) fn watches(self, id: LeaseId) -> Vec<ServerWatch> {
+        let from = self.from;
+        if self.keys.len() > MOST_WATCHES {
+            let keys = Some(self.keys.into_iter().collect());
+            return vec![ServerWatch { id, span: self.queue, from, keys }];
+        }
+        let of_key = |key: Vec<u8>| {
+            let keys = Some(HashSet::from([key.clone()]));
+            ServerWatch { id, span: (key, Vec::new()), from, keys }
+        };
+        self.keys.into_iter().map(of_key).collect()
+    }
+}
+
 impl ServerWatch {
-    pub(super) fn of(id: LeaseId, before: Predecessors) -> ServerWatch {
-        ServerWatch { id, span: before.span, from: before.from, keys: Some(before.keys) }
+    /// Returns whether this watch reports all that the other one would, and nothing else.
+    pub(super) fn covers_as(&self, other: &ServerWatch) -> bool {
+        self.span == other.span && self.keys == other.keys
     }
 
     /// Returns whether a change between the read and the start of the watch, which is at the
@@ -63,26 +84,42 @@ pub(super) struct Recheck {
     newest: i64,
 }
 
-impl Recheck {
-    /// Reads the key, and notifies the contender unless the key was there all the time. The read is
-    /// serializable, and one point: that is much cheaper than the request that a hint leads to.
-    pub(super) async fn run(self, client: Client, watches: Arc<Watches>) {
-        if let Some(key) = &self.key {
-            let range = RangeRequest { serializable: true, ..key_alone(key.clone()) };
-            if client.range(range).await.is_ok_and(|reply| self.shows_no_change(&reply)) {
-                return;
+/// Reads these keys, and notifies each contender unless its key was there all the time. The reads
+/// are serializable, and points: that is much cheaper than the request that a hint leads to.
+pub(super) async fn run_rechecks(rechecks: Vec<Recheck>, client: &Client, watches: &Watches) {
+    for rechecks in rechecks.chunks(PARTS) {
+        let keys = rechecks.iter().filter_map(|recheck| recheck.key.clone());
+        let read = |key| get(RangeRequest { serializable: true, ..key_alone(key) });
+        let success: Vec<_> = keys.map(read).collect();
+        let mut answers = match success.is_empty() {
+            true => None,
+            false => {
+                let txn = TxnRequest { success, ..TxnRequest::default() };
+                client.txn(txn).await.ok().map(Answers::new)
+            }
+        };
+        for recheck in rechecks {
+            let unchanged = match (&recheck.key, &mut answers) {
+                (Some(_), Some(answers)) => {
+                    let kvs = answers.keys();
+                    kvs.is_ok_and(|kvs| recheck.shows_no_change(answers.revision, &kvs))
+                }
+                _ => false,
+            };
+            if !unchanged {
+                watches.notify(recheck.id, Hint::LookAgain);
             }
         }
-        watches.notify(self.id, Hint::LookAgain);
     }
+}
 
+impl Recheck {
     /// The key exists at a revision that the watch includes, and was made before the first read:
     /// Go's mutex makes the same key again when its session locks again. A member that lags
     /// behind shows nothing.
-    fn shows_no_change(&self, reply: &RangeResponse) -> bool {
-        let revision = reply.header.as_ref().map_or(0, |header| header.revision);
+    fn shows_no_change(&self, revision: i64, found: &[KeyValue]) -> bool {
         let same = |kv: &KeyValue| kv.create_revision < self.from;
-        revision >= self.newest && reply.kvs.first().is_some_and(same)
+        revision >= self.newest && found.first().is_some_and(same)
     }
 }
 
@@ -97,7 +134,6 @@ pub(super) fn create(watch_id: i64, target: &ServerWatch) -> WatchRequest {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::proto::ResponseHeader;
 
     #[test]
     fn a_change_between_the_read_and_the_watch_is_noticed() {
@@ -125,17 +161,15 @@ mod tests {
         let target = ServerWatch { id: LeaseId::from_bytes([1; 16]), span, from: 8, keys };
         let recheck = target.recheck(12);
         assert_eq!(recheck.key.as_deref(), Some(&b"a"[..]));
-        let reply = |revision, created: Option<i64>| RangeResponse {
-            header: Some(ResponseHeader { revision, ..ResponseHeader::default() }),
-            kvs: Vec::from_iter(
-                created.map(|create_revision| KeyValue { create_revision, ..KeyValue::default() }),
-            ),
-            ..RangeResponse::default()
+        let shows_no_change = |revision, created: Option<i64>| {
+            let found =
+                created.map(|create_revision| KeyValue { create_revision, ..KeyValue::default() });
+            recheck.shows_no_change(revision, found.as_slice())
         };
-        assert!(recheck.shows_no_change(&reply(12, Some(5))));
-        assert!(!recheck.shows_no_change(&reply(11, Some(5))), "a member that lags behind");
-        assert!(!recheck.shows_no_change(&reply(12, Some(9))), "it was made again");
-        assert!(!recheck.shows_no_change(&reply(12, None)), "it is gone");
+        assert!(shows_no_change(12, Some(5)));
+        assert!(!shows_no_change(11, Some(5)), "a member that lags behind");
+        assert!(!shows_no_change(12, Some(9)), "it was made again");
+        assert!(!shows_no_change(12, None), "it is gone");
         let span = (b"a".to_vec(), b"b".to_vec());
         assert_eq!(ServerWatch { span, ..target }.recheck(12).key, None, "there are several keys");
     }

@@ -3,6 +3,7 @@
 mod access;
 mod checkup;
 mod concurrency;
+mod costs;
 mod elections;
 mod go;
 mod members;

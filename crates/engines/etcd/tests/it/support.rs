@@ -6,6 +6,9 @@ use holdline_conformance::clock::MachineClock;
 pub(crate) use holdline_conformance::contender::{LONG, contender, hint, next_hint, until};
 use holdline_core::LockError;
 use holdline_etcd::{EtcdEngine, EtcdOptions};
+use holdline_services::EtcdServer;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
 
 pub(crate) type Contender = holdline_conformance::contender::Contender<EtcdEngine>;
 
@@ -21,4 +24,57 @@ pub(crate) async fn connect(url: &str) -> Result<EtcdEngine, LockError> {
         options = options.with_command_timeout(LONG).with_connect_timeout(LONG);
     }
     EtcdEngine::connect(&options, Arc::new(MachineClock)).await
+}
+
+/// What a server has counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Counts {
+    pub(crate) transactions: u64,
+    /// Reads outside of transactions.
+    pub(crate) reads: u64,
+    /// Messages on the streams of watches.
+    pub(crate) watch_messages: u64,
+    /// All bytes to clients.
+    pub(crate) bytes: u64,
+}
+
+impl Counts {
+    /// Reads the counters of a server.
+    pub(crate) async fn read(server: &EtcdServer) -> Counts {
+        let mut stream = TcpStream::connect(server.address()).await.expect("connected");
+        let request = b"GET /metrics HTTP/1.0\r\n\r\n";
+        stream.write_all(request).await.expect("sent");
+        let mut text = String::new();
+        stream.read_to_string(&mut text).await.expect("an answer");
+        let count = |name: &str| {
+            let line = text.lines().find(|line| line.starts_with(name));
+            let value = line.and_then(|line| line.rsplit(' ').next()?.parse::<f64>().ok());
+            // Large counters are written as 1.2e+06.
+            value.map_or(0, |value| value as u64)
+        };
+        Counts {
+            transactions: count("grpc_server_started_total{grpc_method=\"Txn\""),
+            reads: count("grpc_server_started_total{grpc_method=\"Range\""),
+            watch_messages: count("grpc_server_msg_sent_total{grpc_method=\"Watch\""),
+            bytes: count("etcd_network_client_grpc_sent_bytes_total"),
+        }
+    }
+
+    fn combined(self, other: Counts, combine: impl Fn(u64, u64) -> u64) -> Counts {
+        Counts {
+            transactions: combine(self.transactions, other.transactions),
+            reads: combine(self.reads, other.reads),
+            watch_messages: combine(self.watch_messages, other.watch_messages),
+            bytes: combine(self.bytes, other.bytes),
+        }
+    }
+
+    /// Returns what was counted since `before`.
+    pub(crate) fn since(self, before: &Counts) -> Counts {
+        self.combined(*before, |now, before| now - before)
+    }
+
+    pub(crate) fn divided_by(self, parts: u64) -> Counts {
+        self.combined(self, |count, _| count / parts)
+    }
 }

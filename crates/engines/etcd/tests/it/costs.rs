@@ -1,53 +1,106 @@
-//! What waiting costs a server, by its own count: it must not grow with the number of waiters.
+//! What waiting costs a server, by its own count: it does not grow with the number of waiters.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
 
-use holdline::{Client, ClientOptions};
-use holdline_core::{Mode, Purpose, RenewReply};
+use holdline_core::{AcquireReply, Hint, Mode, Purpose, RenewReply};
 use holdline_services::{EtcdConfig, EtcdServer};
-use tokio::task::JoinSet;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-use crate::support::{Contender, Counts, contender, engine};
+use crate::support::{Contender, Counts, LONG, contender, engine, until};
 
-/// How often the names go round.
-const ROUNDS: usize = 6;
+/// Which holder leaves next.
+#[derive(Clone, Copy, Debug)]
+enum Leaves {
+    Oldest,
+    Newest,
+}
 
-/// Has this many clients take turns, and returns what a grant has cost.
-async fn cost_of_a_grant(server: &EtcdServer, clients: usize, permits: u32) -> Counts {
-    let name = format!("{clients} of {permits}");
-    let mut tasks = JoinSet::new();
+/// Waits for hints, and asks after each; passes itself on once it holds.
+async fn wait_its_turn(mut waiter: Contender, granted: UnboundedSender<Contender>) {
+    let mut hints = waiter.watch();
+    loop {
+        let hint = std::future::poll_fn(|context| hints.as_mut().poll_next(context)).await;
+        assert!(hint.is_some(), "a watch does not end");
+        if hint == Some(Hint::CheckLease) {
+            continue;
+        }
+        match waiter.ask().await.expect("an answer") {
+            AcquireReply::Granted { .. } => break,
+            reply => assert!(matches!(reply, AcquireReply::Queued { .. }), "{reply:?}"),
+        }
+    }
+    let _ = granted.send(waiter);
+}
+
+async fn next(granted: &mut UnboundedReceiver<Contender>) -> Contender {
+    let next = tokio::time::timeout(LONG, granted.recv()).await;
+    next.expect("a grant in time").expect("somebody waits")
+}
+
+/// Lets so many waiters have their turn behind holders of all permits, one by one, and returns what
+/// all hand-offs together have cost.
+async fn hand_offs(server: &EtcdServer, waiters: usize, permits: u32, leaves: Leaves) -> Counts {
+    let engine = engine(&server.url()).await;
+    let name = format!("{waiters} of {permits}, {leaves:?}");
+    let mode = Mode::Permits { count: 1, of: permits };
+    let mut holders = VecDeque::new();
+    for _ in 0..permits {
+        let mut holder = contender(&engine, &name).in_mode(mode);
+        holder.take().await;
+        holders.push_back(holder);
+    }
+    let (sender, mut granted) = unbounded_channel();
+    let start = Counts::read(server).await;
+    for _ in 0..waiters {
+        let mut waiter = contender(&engine, &name).in_mode(mode);
+        waiter.queue().await;
+        tokio::spawn(wait_its_turn(waiter, sender.clone()));
+    }
+    // The own key and each key that blocks it have a watch, which the server confirms.
+    let watches = u64::try_from(waiters).expect("few") * u64::from(permits + 1);
+    let since = async |start: &Counts| Counts::read(server).await.since(start);
+    until("the watches are made", async || since(&start).await.watch_messages >= watches).await;
     let before = Counts::read(server).await;
-    for _ in 0..clients {
-        let engine = engine(&server.url()).await;
-        let name = name.clone();
-        tasks.spawn(async move {
-            let client = Client::with_options(Arc::new(engine), ClientOptions::default());
-            let semaphore = client.expect("a client").semaphore(name, permits).expect("good");
-            for _ in 0..ROUNDS {
-                let guard = semaphore.acquire().await.expect("a grant");
-                tokio::task::yield_now().await;
-                let outcome = guard.release().await;
-                drop(outcome);
-            }
-        });
+    for _ in 0..waiters {
+        let leaver = match leaves {
+            Leaves::Oldest => holders.pop_front(),
+            Leaves::Newest => holders.pop_back(),
+        };
+        leaver.expect("somebody holds").let_go().await;
+        holders.push_back(next(&mut granted).await);
     }
-    while let Some(done) = tasks.join_next().await {
-        done.expect("no panic");
+    since(&before).await
+}
+
+/// With 20 and 40 waiters a hand-off of a permit cost 13 and 23 requests, and a mutex 3.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_costs_as_much_among_forty_waiters_as_among_ten() {
+    let server = EtcdServer::start(EtcdConfig::default());
+    for (permits, leaves, most) in [
+        (1, Leaves::Oldest, 2),
+        (4, Leaves::Oldest, 3),
+        // Up to four waiters must look, at two requests each.
+        (4, Leaves::Newest, 10),
+    ] {
+        for waiters in [10, 40] {
+            let cost = hand_offs(&server, waiters, permits, leaves).await;
+            let requests = cost.transactions + cost.reads;
+            println!("{waiters} waiters, {permits} permits, {leaves:?}: {cost:?}");
+            let most = most * u64::try_from(waiters).expect("few");
+            assert!(requests <= most, "{requests} for {waiters}, {permits}, {leaves:?}");
+        }
     }
-    let after = Counts::read(server).await;
-    after.since(&before).divided_by(u64::try_from(clients * ROUNDS).expect("few"))
 }
 
 /// Makes a queue of this length, and returns what one more enqueue, heartbeat and release cost.
 async fn cost_of_a_waiter(server: &EtcdServer, length: usize, mode: Mode) -> [Counts; 3] {
-    let name = format!("{length} {mode}");
     let engine = engine(&server.url()).await;
-    let one = || contender(&engine, &name).in_mode(mode);
-    let mut ahead: Vec<Contender> = (0..length).map(|_| one()).collect();
-    for contender in &mut ahead {
-        contender.ask().await.expect("an answer");
+    let name = format!("{length} {mode}");
+    for _ in 0..length {
+        let mut ahead = contender(&engine, &name).in_mode(mode);
+        ahead.ask().await.expect("an answer");
     }
-    let mut last = one();
+    let mut last = contender(&engine, &name).in_mode(mode);
     let start = Counts::read(server).await;
     last.queue().await;
     let queued = Counts::read(server).await;
@@ -59,19 +112,19 @@ async fn cost_of_a_waiter(server: &EtcdServer, length: usize, mode: Mode) -> [Co
     [queued.since(&start), confirmed.since(&queued), released.since(&confirmed)]
 }
 
+/// Each of the three read the keys of the whole queue: 25 KB behind 400.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn print_them() {
+async fn a_waiter_costs_as_much_behind_four_hundred_as_behind_forty() {
+    /// Numbers in replies have more digits as the revision grows.
+    const DIGITS: u64 = 100;
     let server = EtcdServer::start(EtcdConfig::default());
-    for permits in [1, 2, 4, 8] {
-        for clients in [10, 20, 40] {
-            let cost = cost_of_a_grant(&server, clients, permits).await;
-            println!("grant among {clients}, {permits} permits: {cost:?}");
-        }
-    }
     for mode in [Mode::Exclusive, Mode::Permits { count: 1, of: 4 }] {
-        for length in [10, 100, 400] {
-            let cost = cost_of_a_waiter(&server, length, mode).await;
-            println!("waiter behind {length} {mode}: {cost:?}");
+        let few = cost_of_a_waiter(&server, 40, mode).await;
+        let many = cost_of_a_waiter(&server, 400, mode).await;
+        println!("{mode}: {few:?}, {many:?}");
+        for (few, many) in few.iter().zip(&many) {
+            assert_eq!((many.transactions, many.reads), (1, 0), "{mode}: {many:?}");
+            assert!(many.bytes <= few.bytes + DIGITS, "{mode}: {few:?}, {many:?}");
         }
     }
 }

@@ -60,21 +60,13 @@ impl Counts {
         }
     }
 
-    fn combined(self, other: Counts, combine: impl Fn(u64, u64) -> u64) -> Counts {
-        Counts {
-            transactions: combine(self.transactions, other.transactions),
-            reads: combine(self.reads, other.reads),
-            watch_messages: combine(self.watch_messages, other.watch_messages),
-            bytes: combine(self.bytes, other.bytes),
-        }
-    }
-
     /// Returns what was counted since `before`.
     pub(crate) fn since(self, before: &Counts) -> Counts {
-        self.combined(*before, |now, before| now - before)
-    }
-
-    pub(crate) fn divided_by(self, parts: u64) -> Counts {
-        self.combined(self, |count, _| count / parts)
+        Counts {
+            transactions: self.transactions - before.transactions,
+            reads: self.reads - before.reads,
+            watch_messages: self.watch_messages - before.watch_messages,
+            bytes: self.bytes - before.bytes,
+        }
     }
 }

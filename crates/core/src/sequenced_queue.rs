@@ -101,9 +101,8 @@ impl<C: Contender> SequencedQueue<C> {
 /// excludes it weighs more than it allows.
 pub fn weight_before(own: Mode, other: Mode) -> u32 {
     match (own, other) {
-        (Mode::Exclusive, _) => 1,
         (Mode::Shared, Mode::Shared) => 0,
-        (Mode::Shared, _) => 1,
+        (Mode::Exclusive | Mode::Shared, _) => 1,
         (Mode::Permits { of, .. }, Mode::Permits { count, of: total }) if total == of => count,
         (Mode::Permits { of, .. }, _) => of,
     }

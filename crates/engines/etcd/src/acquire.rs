@@ -35,7 +35,7 @@ use crate::ops::{
     Answers, absent, all_of, delete, empty, get, key_value, keys_of, made_at, none_since, put,
 };
 use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, ContenderState, OwnContender, QueueEntry, record};
+use crate::queue::{self, Blockers, ContenderState, OwnContender, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store, described, token_at};
 
@@ -117,7 +117,7 @@ impl Store {
         let reply = self.client.range(RangeRequest { serializable, ..before }).await?;
         let exists = reply.kvs.iter().any(|kv| kv.key == key && kv.create_revision == created);
         let own = OwnContender { key, mode, created, is_last: false };
-        let blockers = queue::blocking_keys(&self.layout, name, own, reply.kvs)?;
+        let blockers = queue::blockers_of(&self.layout, name, own, reply.kvs)?;
         if !exists || !blockers.is_empty() {
             return Ok(None);
         }
@@ -320,7 +320,7 @@ impl Store {
         let token = token_at(created)?;
         self.contenders.update(name, id, |contender| {
             contender.token = Some(token);
-            contender.blockers.clear();
+            contender.blockers = Blockers::default();
             contender.created = created;
             contender.written = contender.written.max(created);
             contender.read_at = revision;

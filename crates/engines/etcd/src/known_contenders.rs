@@ -22,6 +22,7 @@ use std::sync::Arc;
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
 
+use crate::queue::Blockers;
 use crate::sessions::EtcdSession;
 
 /// At this number of lease ids, and each doubling of it, those with an expired session are dropped.
@@ -52,8 +53,8 @@ pub(crate) struct KnownContender {
     pub(crate) terms: Option<Hold>,
     /// The newest known revision that wrote the key; 0 if none is known.
     pub(crate) written: i64,
-    /// The keys that block it for as long as all of them exist, and the revision of that read.
-    pub(crate) blockers: Vec<Vec<u8>>,
+    /// What blocks it, and the revision of that read.
+    pub(crate) blockers: Blockers,
     pub(crate) read_at: i64,
     /// When a majority has last confirmed that it waits.
     pub(crate) confirmed: Moment,
@@ -77,7 +78,7 @@ impl KnownContender {
             asked: None,
             terms: None,
             written: 0,
-            blockers: Vec::new(),
+            blockers: Blockers::default(),
             read_at: 0,
             confirmed: Moment::ORIGIN,
         }

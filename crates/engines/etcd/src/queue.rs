@@ -6,7 +6,9 @@
 //! the number of waiters: the keys directly before its own, which say whether it holds the name, and
 //! the keys at the front, which say who holds it and at which position this contender waits.
 
-use holdline_core::sequenced_queue::{Contender, blockers, most_blockers};
+use holdline_core::sequenced_queue::{
+    Contender, blockers, most_blockers, most_weight_before, weight_before,
+};
 use holdline_core::{LeaseId, LockError, LockName, Mode, Record, SequencedQueue};
 
 use crate::error::foreign;
@@ -31,13 +33,81 @@ pub(crate) type OwnKey<'a> = (LeaseId, &'a [u8]);
 /// The contenders of a name.
 pub(crate) type Queue = SequencedQueue<QueueEntry>;
 
+/// Up to so many keys are watched for a contender. With more, all are found in the events of the
+/// whole queue.
+pub(crate) const MOST_WATCHES: usize = 16;
+
+/// One key of [`Blockers`].
+#[derive(Clone, Debug, PartialEq)]
+struct Blocker {
+    key: Vec<u8>,
+    weight: u32,
+}
+
+/// The keys directly before a contender: it waits for as long as those that exist weigh too much
+/// together (Q3 of `core::sequenced_queue`). None: it holds the name.
+///
+/// For permits there may be more of them than must exist. So several may be deleted, in any order,
+/// before the contender must ask.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) struct Blockers {
+    blockers: Vec<Blocker>,
+    most_weight: u32,
+}
+
+impl Blockers {
+    /// Evaluates the contenders before one of this mode.
+    fn new(mode: Mode, before: &[QueueEntry]) -> Blockers {
+        if blockers(mode, before.iter().rev()).is_empty() {
+            return Blockers::default();
+        }
+        let blocker = |entry: &QueueEntry| Blocker {
+            key: entry.kv.key.clone(),
+            weight: weight_before(mode, entry.mode()),
+        };
+        let heavy = before.iter().rev().map(blocker).filter(|blocker| blocker.weight > 0);
+        let blockers = heavy.take(most_watched(mode)).collect();
+        Blockers { blockers, most_weight: most_weight_before(mode) }
+    }
+
+    /// Returns whether there are none: the contender holds.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.blockers.is_empty()
+    }
+
+    pub(crate) fn keys(&self) -> impl Iterator<Item = &Vec<u8>> {
+        self.blockers.iter().map(|blocker| &blocker.key)
+    }
+
+    /// Returns whether the contender must wait while these of them exist.
+    pub(crate) fn block(&self, exists: impl Fn(&Vec<u8>) -> bool) -> bool {
+        let existing = self.blockers.iter().filter(|blocker| exists(&blocker.key));
+        let weight = existing.fold(0_u32, |sum, blocker| sum.saturating_add(blocker.weight));
+        weight > self.most_weight
+    }
+
+    /// Removes a key that was deleted; returns whether the others still make the contender wait.
+    pub(crate) fn remove(&mut self, key: &[u8]) -> bool {
+        self.blockers.retain(|blocker| blocker.key != key);
+        self.block(|_| true)
+    }
+}
+
+/// Returns how many keys before a contender are watched. As many as can block it must be. For
+/// permits nearly twice as many are, unless that is too many: while the nearest leave one by one,
+/// those that left earlier need no request.
+fn most_watched(mode: Mode) -> usize {
+    let needed = most_blockers(mode);
+    let more = needed.saturating_mul(2).saturating_sub(1);
+    if more <= MOST_WATCHES { more } else { needed }
+}
+
 /// What a contender knows about its place in the queue.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct ContenderState {
     /// The revision that made its key: its fencing token, if it holds the name.
     pub(crate) created: i64,
-    /// The keys that block it. None: it holds the name.
-    pub(crate) blockers: Vec<Vec<u8>>,
+    pub(crate) blockers: Blockers,
     /// How many waiters are before it, if it waits and that is known.
     pub(crate) position: Option<usize>,
     /// No more waiters than this are before it.
@@ -68,7 +138,7 @@ pub(crate) fn front(layout: &Layout, name: &LockName) -> RangeRequest {
     first_of(layout.queue(name), FRONT)
 }
 
-/// Returns the read of a key and of those directly before it: as many as can block it. `created` is
+/// Returns the read of a key and of those directly before it: as many as are watched. `created` is
 /// the revision that made the key; `None` if the read follows its making in the same transaction.
 pub(crate) fn nearest_before(
     layout: &Layout,
@@ -81,24 +151,22 @@ pub(crate) fn nearest_before(
         Mode::Shared => layout.exclusive(name),
         Mode::Exclusive | Mode::Permits { .. } => layout.queue(name),
     };
-    newest_of(span, most_blockers(mode).saturating_add(1), created)
+    newest_of(span, most_watched(mode).saturating_add(1), created)
 }
 
-/// Returns the keys that block a contender, from the keys before it in any order. Younger ones do
-/// not count.
+/// Returns what blocks a contender, from the keys before it in any order. Younger ones do not count.
 ///
 /// # Errors
 /// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
-pub(crate) fn blocking_keys(
+pub(crate) fn blockers_of(
     layout: &Layout,
     name: &LockName,
     own: OwnContender<'_>,
     before: Vec<KeyValue>,
-) -> Result<Vec<Vec<u8>>, LockError> {
+) -> Result<Blockers, LockError> {
     let mut before = parsed(layout, name, before, false)?;
     before.retain(|entry| entry.place() < (own.created, own.key));
-    let blockers = blockers(own.mode, before.iter().rev());
-    Ok(blockers.into_iter().map(|entry| entry.kv.key.clone()).collect())
+    Ok(Blockers::new(own.mode, &before))
 }
 
 /// Evaluates both reads of one revision for a contender.
@@ -112,7 +180,7 @@ pub(crate) fn state_of(
     front: RangeResponse,
     before: Vec<KeyValue>,
 ) -> Result<ContenderState, LockError> {
-    let blockers = blocking_keys(layout, name, own, before)?;
+    let blockers = blockers_of(layout, name, own, before)?;
     let length = usize::try_from(front.count).unwrap_or(0);
     let first = front.kvs.first().cloned();
     let front = read_keys(layout, name, front.kvs, None)?;

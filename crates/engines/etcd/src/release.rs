@@ -166,7 +166,7 @@ impl Store {
         let mode = self.mode_of(name, key)?;
         let own = OwnContender { key, mode, created, is_last: false };
         // Foreign keys were not touched, so they are no error here.
-        let blockers = queue::blocking_keys(&self.layout, name, own, before);
+        let blockers = queue::blockers_of(&self.layout, name, own, before);
         Ok(blockers.is_ok_and(|blockers| !blockers.is_empty()))
     }
 }

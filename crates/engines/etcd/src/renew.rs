@@ -9,7 +9,7 @@
 //! - R4: the queue, a mark or a record is read in a second step, and only if it is needed. A grant
 //!   that was not changed does not need it.
 //! - R5: the heartbeat of a waiter reads its key and those that block it from one member, without a
-//!   round of the cluster. While all are there, it waits: keys that are gone do not come back at
+//!   round of the cluster. While these block it, it waits: keys that are gone do not come back at
 //!   their revision. So a member that lags behind can only delay the news that one is gone. A
 //!   majority confirms that the waiter waits at least each [`CONFIRM`], and anything else that a
 //!   member shows.
@@ -43,8 +43,8 @@ const ATTEMPTS: usize = 5;
 
 /// What the first read has shown for one renewal.
 enum ObservedKeys {
-    /// The key, and whether all keys that block it still exist. The same key may have been made
-    /// again since, behind it.
+    /// The key, and whether the keys that block it still do. The same key may have been made again
+    /// since, behind it.
     OwnKey { kv: Option<KeyValue>, blocked: bool },
     /// The lease id was not known to this engine: the whole queue.
     Queue(Result<Queue, LockError>),
@@ -55,9 +55,9 @@ impl ObservedKeys {
     fn of(contender: &KnownContender, found: &HashMap<Vec<u8>, KeyValue>) -> ObservedKeys {
         let kv = found.get(&contender.key).cloned();
         let created = kv.as_ref().map_or(0, |own| own.create_revision);
-        let blocks = |key: &Vec<u8>| found.get(key).is_some_and(|kv| kv.create_revision <= created);
+        let exists = |key: &Vec<u8>| found.get(key).is_some_and(|kv| kv.create_revision <= created);
         let is_own = kv.is_some() && contender.may_be_made_at(created);
-        let blocked = is_own && contender.is_blocked() && contender.blockers.iter().all(blocks);
+        let blocked = is_own && contender.is_blocked() && contender.blockers.block(exists);
         ObservedKeys::OwnKey { kv, blocked }
     }
 
@@ -137,7 +137,7 @@ impl Store {
     ) -> Result<Vec<ObservedKeys>, LockError> {
         let known = || contenders.iter().flatten();
         let wanted: BTreeSet<&Vec<u8>> =
-            known().flat_map(|known| known.blockers.iter().chain([&known.key])).collect();
+            known().flat_map(|known| known.blockers.keys().chain([&known.key])).collect();
         let wanted: Vec<_> = wanted.into_iter().collect();
         let mut found = HashMap::new();
         for keys in wanted.chunks(PARTS) {

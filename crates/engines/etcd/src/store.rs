@@ -18,7 +18,7 @@ use crate::keys::{Layout, ParsedKey};
 use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::ops::{Answers, all_of, get, key_alone};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, ContenderState, OwnContender, QueueEntry, record};
+use crate::queue::{self, Blockers, ContenderState, OwnContender, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey, EtcdSessions};
 use crate::watcher::{Predecessors, WatchedKeys, Watcher};
 
@@ -165,12 +165,12 @@ impl Store {
     fn predecessors(
         &self,
         name: &LockName,
-        keys: &[Vec<u8>],
+        blockers: &Blockers,
         revision: i64,
     ) -> Option<Predecessors> {
         let queue = self.layout.queue(name);
-        let keys = keys.to_vec();
-        (!keys.is_empty()).then_some(Predecessors { queue, keys, from: revision + 1 })
+        let blockers = blockers.clone();
+        (!blockers.is_empty()).then_some(Predecessors { queue, blockers, from: revision + 1 })
     }
 
     pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {

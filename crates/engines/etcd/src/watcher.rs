@@ -8,7 +8,8 @@
 //!   read, the key is read once more: all such keys together, when no further message is there. The
 //!   watch of the own key is opened a little later: most waits and leases are over by then.
 //! - W2: a stream that broke is opened again, and its watches resume where they were.
-//! - W3: a hint is never a grant: its receiver asks the store.
+//! - W3: a hint is never a grant: its receiver asks the store. A contender for permits gets one when
+//!   so many of the watched keys were deleted that the others do not block it any more.
 //! - W4: a server refuses a watch if it no longer accepts the stream's authentication token, which
 //!   stays the one from when the stream was opened. The token has expired, or users or roles have
 //!   changed. So the whole stream is opened again with a new token. If that is refused too, the
@@ -28,11 +29,12 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 mod server_watch;
 
-use server_watch::{Recheck, ServerWatch, create, run_rechecks};
+use server_watch::{EventOf, Recheck, ServerWatch, create, run_rechecks};
 
 use crate::client::Client;
 use crate::keys::Span;
 use crate::proto::{WatchCancelRequest, WatchRequest, WatchResponse, WatchWhat};
+use crate::queue::Blockers;
 use holdline_net::executor::Executor;
 
 /// How long to wait before a broken stream is opened again.
@@ -57,7 +59,7 @@ pub(crate) struct WatchedKeys {
 pub(crate) struct Predecessors {
     /// The range of the queue.
     pub(crate) queue: Span,
-    pub(crate) keys: Vec<Vec<u8>>,
+    pub(crate) blockers: Blockers,
     pub(crate) from: i64,
 }
 
@@ -178,6 +180,8 @@ struct WatchIds {
     own: Option<i64>,
     /// Those of the keys that block it.
     before: Vec<i64>,
+    /// What still blocks it.
+    blockers: Blockers,
 }
 
 /// The task that reads the stream.
@@ -312,13 +316,14 @@ impl WatchTask {
                 let (key, from) = wanted.own;
                 let own = ServerWatch { id, span: (key, Vec::new()), from, keys: None };
                 self.later.push_back((Instant::now() + LATER, own));
-                let before = wanted.before.map_or_else(Vec::new, |before| before.watches(id));
-                let before = before.into_iter().map(|watch| self.add(watch)).collect();
-                self.by_id.insert(id, WatchIds { own: None, before });
+                self.by_id.insert(id, WatchIds::default());
+                if let Some(before) = wanted.before {
+                    self.retarget(id, before);
+                }
             }
             Command::Retarget(id, before) => self.retarget(id, before),
             Command::Forget(id) => {
-                let Some(WatchIds { own, before }) = self.by_id.remove(&id) else { return };
+                let Some(WatchIds { own, before, .. }) = self.by_id.remove(&id) else { return };
                 self.later.retain(|(_, own)| own.id != id);
                 for watch in before.into_iter().chain(own) {
                     self.drop_watch(watch);
@@ -347,6 +352,7 @@ impl WatchTask {
         kept.extend(wanted.into_iter().map(|watch| self.add(watch)));
         if let Some(ids) = self.by_id.get_mut(&id) {
             ids.before = kept;
+            ids.blockers = before.blockers;
         }
     }
 
@@ -407,9 +413,20 @@ impl WatchTask {
             }
             target.from = target.from.max(header.revision + 1);
         }
-        for event in &response.events {
-            if let Some(hint) = target.hint(event) {
-                self.watches.notify(target.id, hint);
+        let id = target.id;
+        let events = response.events.iter().filter_map(|event| target.matters(event));
+        let events: Vec<EventOf> = events.collect();
+        for event in events {
+            match event {
+                EventOf::OwnKey => {
+                    self.watches.notify(id, Hint::CheckLease);
+                }
+                EventOf::Deletion(key) => {
+                    let Some(ids) = self.by_id.get_mut(&id) else { continue };
+                    if !ids.blockers.remove(&key) {
+                        self.watches.notify(id, Hint::LookAgain);
+                    }
+                }
             }
         }
         true

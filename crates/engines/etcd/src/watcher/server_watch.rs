@@ -14,10 +14,8 @@ use crate::ops::{Answers, get, key_alone};
 use crate::proto::{
     DELETED, Event, KeyValue, RangeRequest, TxnRequest, WatchCreateRequest, WatchRequest, WatchWhat,
 };
+use crate::queue::MOST_WATCHES;
 
-/// With more keys than this, a contender watches the range of the queue: it receives every event of
-/// the queue, but it does not have to create a watch for each key.
-const MOST_WATCHES: usize = 16;
 /// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;
 
@@ -32,19 +30,26 @@ pub(super) struct ServerWatch {
     pub(super) keys: Option<HashSet<Vec<u8>>>,
 }
 
+/// An event that matters to a contender.
+pub(super) enum EventOf {
+    OwnKey,
+    /// This key, which blocked it, was deleted.
+    Deletion(Vec<u8>),
+}
+
 impl Predecessors {
     /// Returns the watches of these keys for a lease id: one for each, unless there are many.
-    pub(super) fn watches(self, id: LeaseId) -> Vec<ServerWatch> {
+    pub(super) fn watches(&self, id: LeaseId) -> Vec<ServerWatch> {
         let from = self.from;
-        if self.keys.len() > MOST_WATCHES {
-            let keys = Some(self.keys.into_iter().collect());
-            return vec![ServerWatch { id, span: self.queue, from, keys }];
+        let keys: HashSet<Vec<u8>> = self.blockers.keys().cloned().collect();
+        if keys.len() > MOST_WATCHES {
+            return vec![ServerWatch { id, span: self.queue.clone(), from, keys: Some(keys) }];
         }
         let of_key = |key: Vec<u8>| {
             let keys = Some(HashSet::from([key.clone()]));
             ServerWatch { id, span: (key, Vec::new()), from, keys }
         };
-        self.keys.into_iter().map(of_key).collect()
+        keys.into_iter().map(of_key).collect()
     }
 }
 
@@ -60,10 +65,13 @@ impl ServerWatch {
         created && self.keys.is_some() && newest >= self.from
     }
 
-    pub(super) fn hint(&mut self, event: &Event) -> Option<Hint> {
-        let Some(keys) = &mut self.keys else { return Some(Hint::CheckLease) };
-        let key = &event.kv.as_ref()?.key;
-        (event.kind == DELETED && keys.remove(key)).then_some(Hint::LookAgain)
+    /// Returns what an event means, if it matters. Each deletion counts once.
+    pub(super) fn matters(&mut self, event: &Event) -> Option<EventOf> {
+        let Some(keys) = &mut self.keys else { return Some(EventOf::OwnKey) };
+        if event.kind != DELETED {
+            return None;
+        }
+        keys.take(&event.kv.as_ref()?.key).map(EventOf::Deletion)
     }
 
     /// Returns what is to be read because a change may have been missed before the revision

@@ -13,6 +13,8 @@ use crate::support::{Contender, Counts, LONG, contender, engine, until};
 enum Leaves {
     Oldest,
     Newest,
+    /// One after the other at each place.
+    Any,
 }
 
 /// Waits for hints, and asks after each; passes itself on once it holds.
@@ -61,10 +63,11 @@ async fn hand_offs(server: &EtcdServer, waiters: usize, permits: u32, leaves: Le
     let since = async |start: &Counts| Counts::read(server).await.since(start);
     until("the watches are made", async || since(&start).await.watch_messages >= watches).await;
     let before = Counts::read(server).await;
-    for _ in 0..waiters {
+    for turn in 0..waiters {
         let leaver = match leaves {
             Leaves::Oldest => holders.pop_front(),
             Leaves::Newest => holders.pop_back(),
+            Leaves::Any => holders.remove(turn * 7 % 5 % holders.len()),
         };
         leaver.expect("somebody holds").let_go().await;
         holders.push_back(next(&mut granted).await);
@@ -81,6 +84,8 @@ async fn a_hand_off_costs_as_much_among_forty_waiters_as_among_ten() {
         (4, Leaves::Oldest, 3),
         // Up to four waiters must look, at two requests each.
         (4, Leaves::Newest, 10),
+        (4, Leaves::Any, 10),
+        (8, Leaves::Any, 10),
     ] {
         for waiters in [10, 40] {
             let cost = hand_offs(&server, waiters, permits, leaves).await;

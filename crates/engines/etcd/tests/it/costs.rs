@@ -2,11 +2,11 @@
 
 use std::collections::VecDeque;
 
-use holdline_core::{AcquireReply, Hint, Mode, Purpose, RenewReply};
+use holdline_core::{Mode, Purpose, RenewReply};
 use holdline_services::{EtcdConfig, EtcdServer};
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::unbounded_channel;
 
-use crate::support::{Contender, Counts, LONG, contender, engine, until};
+use crate::support::{Counts, contender, engine, next_granted, until, wait_its_turn};
 
 /// Which holder leaves next.
 #[derive(Clone, Copy, Debug)]
@@ -15,28 +15,6 @@ enum Leaves {
     Newest,
     /// One after the other at each place.
     Any,
-}
-
-/// Waits for hints, and asks after each; passes itself on once it holds.
-async fn wait_its_turn(mut waiter: Contender, granted: UnboundedSender<Contender>) {
-    let mut hints = waiter.watch();
-    loop {
-        let hint = std::future::poll_fn(|context| hints.as_mut().poll_next(context)).await;
-        assert!(hint.is_some(), "a watch does not end");
-        if hint == Some(Hint::CheckLease) {
-            continue;
-        }
-        match waiter.ask().await.expect("an answer") {
-            AcquireReply::Granted { .. } => break,
-            reply => assert!(matches!(reply, AcquireReply::Queued { .. }), "{reply:?}"),
-        }
-    }
-    let _ = granted.send(waiter);
-}
-
-async fn next(granted: &mut UnboundedReceiver<Contender>) -> Contender {
-    let next = tokio::time::timeout(LONG, granted.recv()).await;
-    next.expect("a grant in time").expect("somebody waits")
 }
 
 /// Lets so many waiters have their turn behind holders of all permits, one by one, and returns what
@@ -70,7 +48,7 @@ async fn hand_offs(server: &EtcdServer, waiters: usize, permits: u32, leaves: Le
             Leaves::Any => holders.remove(turn * 7 % 5 % holders.len()),
         };
         leaver.expect("somebody holds").let_go().await;
-        holders.push_back(next(&mut granted).await);
+        holders.push_back(next_granted(&mut granted).await);
     }
     since(&before).await
 }

@@ -11,4 +11,5 @@ mod requests;
 mod runtimes;
 mod support;
 mod traps;
+mod turns;
 mod watches;

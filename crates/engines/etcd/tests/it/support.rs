@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use holdline_conformance::clock::MachineClock;
 pub(crate) use holdline_conformance::contender::{LONG, contender, hint, next_hint, until};
-use holdline_core::LockError;
+use holdline_core::{AcquireReply, Hint, LockError};
 use holdline_etcd::{EtcdEngine, EtcdOptions};
 use holdline_services::EtcdServer;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 
 pub(crate) type Contender = holdline_conformance::contender::Contender<EtcdEngine>;
 
@@ -24,6 +25,28 @@ pub(crate) async fn connect(url: &str) -> Result<EtcdEngine, LockError> {
         options = options.with_command_timeout(LONG).with_connect_timeout(LONG);
     }
     EtcdEngine::connect(&options, Arc::new(MachineClock)).await
+}
+
+/// Asks when there is a hint to, and only then; passes the contender on once it holds.
+pub(crate) async fn wait_its_turn(mut waiter: Contender, granted: UnboundedSender<Contender>) {
+    let mut hints = waiter.watch();
+    loop {
+        let hint = next_hint(&mut hints).await;
+        if hint == Hint::CheckLease {
+            continue;
+        }
+        match waiter.ask().await.expect("an answer") {
+            AcquireReply::Granted { .. } => break,
+            reply => assert!(matches!(reply, AcquireReply::Queued { .. }), "{reply:?}"),
+        }
+    }
+    let _ = granted.send(waiter);
+}
+
+/// Waits for the next contender that was passed on.
+pub(crate) async fn next_granted(granted: &mut UnboundedReceiver<Contender>) -> Contender {
+    let next = tokio::time::timeout(LONG, granted.recv()).await;
+    next.expect("a grant in time").expect("somebody waits")
 }
 
 /// What a server has counted.

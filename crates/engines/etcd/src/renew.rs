@@ -347,16 +347,94 @@ fn moved(has: Hold, asked: Hold) -> Hold {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap;
-    use std::sync::Arc;
-
-    use holdline_conformance::{asking, clock::MachineClock};
-    use holdline_core::{AcquireReply, Purpose, RenewReply, RenewRequest};
+    use holdline_conformance::clock::{MachineClock, ManualClock};
+    use holdline_conformance::{ManualTime, asking};
+    use holdline_core::{AcquireReply, AcquireRequest, Clock};
     use holdline_services::{EtcdConfig, EtcdServer};
 
-    use super::ObservedKeys;
+    use super::*;
     use crate::queue::Queue;
     use crate::{EtcdEngine, EtcdOptions};
+
+    fn heartbeat(request: &AcquireRequest) -> RenewRequest {
+        RenewRequest {
+            name: request.name.clone(),
+            lease_id: request.lease_id,
+            client: request.client,
+            purpose: Purpose::Wait,
+        }
+    }
+
+    /// A member that lags behind serves heartbeats for a few seconds at most (R5).
+    #[tokio::test]
+    async fn a_majority_confirms_every_few_seconds_that_a_waiter_waits() {
+        let server = EtcdServer::start(EtcdConfig::default());
+        let options = EtcdOptions::from_url(&server.url()).expect("a good URL");
+        let clock = ManualClock::new();
+        let engine =
+            EtcdEngine::connect(&options, Arc::new(clock.clone())).await.expect("connected");
+        let store = engine.store();
+        let [holder, waiter] = ["a", "a"].map(asking::request);
+        for request in [&holder, &waiter] {
+            store.acquire(request).await.expect("an answer");
+        }
+        let contender = || store.contenders.find(&waiter.name, waiter.lease_id);
+        let confirmed = || contender().expect("it waits").confirmed;
+        let enqueued = confirmed();
+        assert_eq!(enqueued, clock.now());
+        let beat = async || {
+            let replies = store.renew(&[heartbeat(&waiter)]).await.expect("an answer");
+            let is_queued = matches!(replies.as_slice(), [Ok(RenewReply::Queued { .. })]);
+            assert!(is_queued, "{replies:?}");
+        };
+        for _ in 0..4 {
+            clock.advance(Duration::from_secs(1));
+            beat().await;
+            assert_eq!(confirmed(), enqueued, "one member is enough");
+        }
+        clock.advance(Duration::from_secs(1));
+        beat().await;
+        assert_eq!(confirmed(), clock.now());
+    }
+
+    /// Whatever else one member shows is no answer: it may lag behind (R5).
+    #[tokio::test]
+    async fn one_member_can_only_show_that_a_waiter_waits() {
+        let server = EtcdServer::start(EtcdConfig::default());
+        let options = EtcdOptions::from_url(&server.url()).expect("a good URL");
+        let clock = Arc::new(MachineClock);
+        let engine = EtcdEngine::connect(&options, clock).await.expect("connected");
+        let store = engine.store();
+        let [holder, waiter] = ["a", "a"].map(asking::request);
+        for request in [&holder, &waiter] {
+            store.acquire(request).await.expect("an answer");
+        }
+        let key_of = |request: &AcquireRequest| {
+            store.contenders.find(&request.name, request.lease_id).expect("known").key
+        };
+        let contender = store.contenders.find(&waiter.name, waiter.lease_id).expect("it waits");
+        let own = key_of(&waiter);
+        let before = key_of(&holder);
+        let created = contender.created;
+        let shows = |keys: &[(&Vec<u8>, i64)]| {
+            let kv = |(key, create_revision): &(&Vec<u8>, i64)| {
+                let key = (*key).clone();
+                let create_revision = *create_revision;
+                (key.clone(), KeyValue { key, create_revision, ..KeyValue::default() })
+            };
+            ObservedKeys::of(&contender, &keys.iter().map(kv).collect()).shows_a_waiter()
+        };
+        assert!(shows(&[(&own, created), (&before, created - 1)]));
+        for keys in [
+            &[][..],
+            &[(&before, created - 1)],
+            &[(&own, created)],
+            &[(&own, created), (&before, created + 1)],
+            &[(&own, created + 2), (&before, created - 1)],
+        ] {
+            assert!(!shows(keys), "{keys:?}");
+        }
+    }
 
     /// A renewal waits for its keepalives after it has read. A request of the same lease id may be
     /// applied and answered in between: then its key is not free.
@@ -378,9 +456,7 @@ mod tests {
         before.in_flight = true;
         before.created = 0;
         before.token = None;
-        let client = request.client;
-        let purpose = Purpose::Wait;
-        let renewal = RenewRequest { name: name.clone(), lease_id: id, client, purpose };
+        let renewal = heartbeat(&request);
         let seen = [
             (ObservedKeys::Queue(Ok(Queue::new(vec![]))), None),
             (ObservedKeys::OwnKey { kv: None, blocked: false }, Some(before)),

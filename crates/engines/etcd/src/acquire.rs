@@ -86,9 +86,9 @@ impl Store {
     /// `None`: one does, or this request differs from the one before.
     ///
     /// The first claim of a waiter is a serializable read: the member answers from what it has
-    /// applied, without a round of the cluster. At each revision at which no key blocks the own one,
-    /// it holds the name, and it stays a holder for as long as it exists, because new keys are made
-    /// behind it. Only the end of its lease, or force, can have deleted it since, as with any
+    /// applied, without a round of the cluster. At each revision at which no key blocks the own
+    /// one, it holds the name, and it stays a holder for as long as it exists, because new keys are
+    /// made behind it. Only the end of its lease, or force, can have deleted it since, as with any
     /// holder. So the lease must be known to last, which the leader has confirmed before, and no
     /// other process may have the lease id: that one could have released it. And the key must be
     /// the one that was made for this request, which its create revision shows: a member that lags
@@ -173,7 +173,8 @@ impl Store {
             }
             let key = &contender.key;
             let own_key = OwnContender { key, mode, created, is_last: false };
-            let (front, before) = (answers.range()?, answers.keys()?);
+            let front = answers.range()?;
+            let before = answers.keys()?;
             let state = queue::state_of(&self.layout, name, own_key, front, before)?;
             self.contenders.update(name, id, |contender| contender.asked = Some(record.asked));
             self.learn(name, id, &state, answers.revision)?;

@@ -2,9 +2,9 @@
 //!
 //! [`SequencedQueue`] decides which contenders hold the name.
 //!
-//! A contender does not read the whole queue. It reads two ends of it, whose size does not depend on
-//! the number of waiters: the keys directly before its own, which say whether it holds the name, and
-//! the keys at the front, which say who holds it and at which position this contender waits.
+//! A contender does not read the whole queue. It reads two ends of it, whose size does not depend
+//! on the number of waiters: the keys directly before its own, which say whether it holds the name,
+//! and the keys at the front, which say who holds it and at which position this contender waits.
 
 use holdline_core::sequenced_queue::{
     Contender, blockers, most_blockers, most_weight_before, weight_before,
@@ -154,7 +154,8 @@ pub(crate) fn nearest_before(
     newest_of(span, most_watched(mode).saturating_add(1), created)
 }
 
-/// Returns what blocks a contender, from the keys before it in any order. Younger ones do not count.
+/// Returns what blocks a contender, from the keys before it in any order. Younger ones do not
+/// count.
 ///
 /// # Errors
 /// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.

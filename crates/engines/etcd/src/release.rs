@@ -112,11 +112,10 @@ impl Store {
             let txn = TxnRequest { compare, success: success.clone(), failure: reads };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
-                let waited = reads_before && self.waited(name, contender, answers)?;
-                return Ok(match waited {
-                    true => ReleaseReply::Withdrawn,
-                    false => ReleaseReply::Released { held_for: None },
-                });
+                if reads_before && self.waited(name, contender, answers)? {
+                    return Ok(ReleaseReply::Withdrawn);
+                }
+                return Ok(ReleaseReply::Released { held_for: None });
             }
             if reads_later {
                 answers = self.read(failure.clone()).await?;

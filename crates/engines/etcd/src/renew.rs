@@ -35,8 +35,8 @@ use crate::store::{self, Store};
 
 /// How many operations a transaction may have: the servers' default.
 const PARTS: usize = 128;
-/// For how long the heartbeats of a waiter may read from one member (R5). A member that has a leader
-/// and lags behind nevertheless is noticed after this time.
+/// For how long the heartbeats of a waiter may read from one member (R5). A member that has a
+/// leader and lags behind nevertheless is noticed after this time.
 const CONFIRM: Duration = Duration::from_secs(5);
 /// How often a change of a record is tried while other clients change it.
 const ATTEMPTS: usize = 5;

@@ -59,8 +59,8 @@ impl Store {
         self.txn(TxnRequest { success: parts, ..TxnRequest::default() }).await
     }
 
-    /// Reads the place of the contender whose key was made at the revision `created`, and returns it
-    /// with the revision of the read. `None`: there is no such key.
+    /// Reads the place of the contender whose key was made at the revision `created`, and returns
+    /// it with the revision of the read. `None`: there is no such key.
     pub(crate) async fn state(
         &self,
         name: &LockName,
@@ -134,8 +134,8 @@ impl Store {
         session
     }
 
-    /// Records that a lease id holds its name, or which keys it waits for. `revision` is that of the
-    /// read, which a majority has confirmed.
+    /// Records that a lease id holds its name, or which keys it waits for. `revision` is that of
+    /// the read, which a majority has confirmed.
     pub(crate) fn learn(
         &self,
         name: &LockName,

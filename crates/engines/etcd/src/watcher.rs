@@ -8,8 +8,8 @@
 //!   read, the key is read once more: all such keys together, when no further message is there. The
 //!   watch of the own key is opened a little later: most waits and leases are over by then.
 //! - W2: a stream that broke is opened again, and its watches resume where they were.
-//! - W3: a hint is never a grant: its receiver asks the store. A contender for permits gets one when
-//!   so many of the watched keys were deleted that the others do not block it any more.
+//! - W3: a hint is never a grant: its receiver asks the store. A contender for permits gets one
+//!   when so many of the watched keys were deleted that the others do not block it any more.
 //! - W4: a server refuses a watch if it no longer accepts the stream's authentication token, which
 //!   stays the one from when the stream was opened. The token has expired, or users or roles have
 //!   changed. So the whole stream is opened again with a new token. If that is refused too, the

@@ -99,13 +99,11 @@ pub(super) async fn run_rechecks(rechecks: Vec<Recheck>, client: &Client, watche
         let keys = rechecks.iter().filter_map(|recheck| recheck.key.clone());
         let read = |key| get(RangeRequest { serializable: true, ..key_alone(key) });
         let success: Vec<_> = keys.map(read).collect();
-        let mut answers = match success.is_empty() {
-            true => None,
-            false => {
-                let txn = TxnRequest { success, ..TxnRequest::default() };
-                client.txn(txn).await.ok().map(Answers::new)
-            }
-        };
+        let mut answers = None;
+        if !success.is_empty() {
+            let txn = TxnRequest { success, ..TxnRequest::default() };
+            answers = client.txn(txn).await.ok().map(Answers::new);
+        }
         for recheck in rechecks {
             let unchanged = match (&recheck.key, &mut answers) {
                 (Some(_), Some(answers)) => {

@@ -34,10 +34,10 @@ impl InQueue for Modelled {
     }
 }
 
-/// One contender leaves after another: a holder, or a waiter anywhere in the queue. After each, those
-/// whose turn it is must be granted by their hints alone, and nobody else.
+/// One contender leaves after another: a holder, or a waiter anywhere in the queue. After each,
+/// those whose turn it is must be granted by their hints alone, and nobody else.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn whoever_leaves_all_whose_turn_it_is_are_woken_and_nobody_else_holds() {
+async fn all_whose_turn_it_is_are_woken_and_nobody_else_holds() {
     const SEEDS: u64 = 6;
     let server = EtcdServer::start(EtcdConfig::default());
     for seed in 0..SEEDS {

@@ -23,8 +23,8 @@ use std::time::Duration;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, FencingToken, Hold, LeaseId, LockError,
-    LockName, Mode, Moment, Record,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, Hold, LeaseId, LockError, LockName, Mode,
+    Moment, Record,
 };
 use tokio::join;
 
@@ -35,7 +35,7 @@ use crate::ops::{
     Answers, absent, all_of, delete, empty, get, key_value, keys_of, made_at, none_since, put,
 };
 use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, Blockers, ContenderState, OwnContender, QueueEntry, record};
+use crate::queue::{self, ContenderState, OwnContender, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store, described, token_at};
 
@@ -308,25 +308,6 @@ impl Store {
             },
             Entered::Refused(reply) => Ok(reply),
         }
-    }
-
-    /// Records that a key holds its name.
-    fn record_grant(
-        &self,
-        name: &LockName,
-        id: LeaseId,
-        created: i64,
-        revision: i64,
-    ) -> Result<FencingToken, LockError> {
-        let token = token_at(created)?;
-        self.contenders.update(name, id, |contender| {
-            contender.token = Some(token);
-            contender.blockers = Blockers::default();
-            contender.created = created;
-            contender.written = contender.written.max(created);
-            contender.read_at = revision;
-        });
-        Ok(token)
     }
 
     /// Returns whether a contender waits behind at least so many others.

@@ -143,15 +143,12 @@ impl Store {
         state: &ContenderState,
         revision: i64,
     ) -> Result<(), LockError> {
-        let token = if state.holds() { Some(token_at(state.created)?) } else { None };
-        if let Some(predecessors) = self.predecessors(name, &state.blockers, revision) {
-            self.watcher.retarget(id, predecessors);
+        if state.holds() {
+            return self.record_grant(name, id, state.created, revision).map(|_| ());
         }
+        self.watcher.retarget(id, self.predecessors(name, &state.blockers, revision));
         let now = self.clock.now();
         self.contenders.update(name, id, |contender| {
-            if token.is_some() {
-                contender.token = token;
-            }
             contender.blockers.clone_from(&state.blockers);
             contender.read_at = revision;
             contender.created = state.created;
@@ -161,16 +158,31 @@ impl Store {
         Ok(())
     }
 
-    /// Returns what to watch before a contender; `None` if nothing blocks it.
-    fn predecessors(
+    /// Records that a key, which was made at the revision `created`, holds its name.
+    pub(crate) fn record_grant(
         &self,
         name: &LockName,
-        blockers: &Blockers,
+        id: LeaseId,
+        created: i64,
         revision: i64,
-    ) -> Option<Predecessors> {
+    ) -> Result<FencingToken, LockError> {
+        let token = token_at(created)?;
+        // Nothing before it matters any more.
+        self.watcher.retarget(id, self.predecessors(name, &Blockers::default(), revision));
+        self.contenders.update(name, id, |contender| {
+            contender.token = Some(token);
+            contender.blockers = Blockers::default();
+            contender.created = created;
+            contender.written = contender.written.max(created);
+            contender.read_at = revision;
+        });
+        Ok(token)
+    }
+
+    /// Returns what to watch before a contender.
+    fn predecessors(&self, name: &LockName, blockers: &Blockers, revision: i64) -> Predecessors {
         let queue = self.layout.queue(name);
-        let blockers = blockers.clone();
-        (!blockers.is_empty()).then_some(Predecessors { queue, blockers, from: revision + 1 })
+        Predecessors { queue, blockers: blockers.clone(), from: revision + 1 }
     }
 
     pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {

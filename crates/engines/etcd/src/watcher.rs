@@ -51,7 +51,7 @@ pub(crate) struct WatchedKeys {
     /// Its own key, and the first revision to watch.
     pub(crate) own: (Vec<u8>, i64),
     /// The keys that block it, of which one must be deleted before it may hold the name.
-    pub(crate) before: Option<Predecessors>,
+    pub(crate) before: Predecessors,
 }
 
 /// The keys that block a contender.
@@ -317,9 +317,7 @@ impl WatchTask {
                 let own = ServerWatch { id, span: (key, Vec::new()), from, keys: None };
                 self.later.push_back((Instant::now() + LATER, own));
                 self.by_id.insert(id, WatchIds::default());
-                if let Some(before) = wanted.before {
-                    self.retarget(id, before);
-                }
+                self.retarget(id, wanted.before);
             }
             Command::Retarget(id, before) => self.retarget(id, before),
             Command::Forget(id) => {

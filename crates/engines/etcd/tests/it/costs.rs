@@ -62,8 +62,8 @@ async fn a_hand_off_costs_as_much_among_forty_waiters_as_among_ten() {
         (4, Leaves::Oldest, 3),
         // Up to four waiters must look, at two requests each.
         (4, Leaves::Newest, 10),
-        (4, Leaves::Any, 10),
-        (8, Leaves::Any, 10),
+        (4, Leaves::Any, 6),
+        (8, Leaves::Any, 6),
     ] {
         for waiters in [10, 40] {
             let cost = hand_offs(&server, waiters, permits, leaves).await;

@@ -35,7 +35,7 @@ use crate::ops::{
     Answers, absent, all_of, delete, empty, get, key_value, keys_of, made_at, none_since, put,
 };
 use crate::proto::{Compare, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, ContenderState, OwnContender, QueueEntry, record};
+use crate::queue::{self, ContenderState, OwnKey, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey};
 use crate::store::{self, Store, described, token_at};
 
@@ -116,7 +116,7 @@ impl Store {
         let serializable = contender.token.is_none() && !matches!(request.hold, Hold::Detached(_));
         let reply = self.client.range(RangeRequest { serializable, ..before }).await?;
         let exists = reply.kvs.iter().any(|kv| kv.key == key && kv.create_revision == created);
-        let own = OwnContender { key, mode, created, is_last: false };
+        let own = OwnKey { key, mode, created, is_last: false };
         let blockers = queue::blockers_of(&self.layout, name, own, reply.kvs)?;
         if !exists || !blockers.is_empty() {
             return Ok(None);
@@ -172,7 +172,7 @@ impl Store {
                 return Err(LockError::invalid(ENGINE, "lease_id", message));
             }
             let key = &contender.key;
-            let own_key = OwnContender { key, mode, created, is_last: false };
+            let own_key = OwnKey { key, mode, created, is_last: false };
             let front = answers.range()?;
             let before = answers.keys()?;
             let state = queue::state_of(&self.layout, name, own_key, front, before)?;
@@ -325,7 +325,7 @@ impl Store {
         }
         // More hold the name than are read at the front: this is rare, and the whole queue is read.
         let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
-        let queue = queue::read_keys(&self.layout, name, reply.kvs, None)?;
+        let queue = queue::read_keys(&self.layout, name, reply.kvs)?;
         let before = |entry: &&QueueEntry| entry.kv.create_revision < state.created;
         Ok(queue.waiting().iter().filter(before).count() >= limit)
     }
@@ -440,8 +440,7 @@ impl Store {
         let name = &request.name;
         let front = answers.range()?;
         self.busy.note(name, front.count > 1);
-        let own_key =
-            OwnContender { key: own, mode: request.mode, created: revision, is_last: true };
+        let own_key = OwnKey { key: own, mode: request.mode, created: revision, is_last: true };
         match queue::state_of(&self.layout, name, own_key, front, answers.keys()?) {
             Ok(state) => Ok(Entered::There { state, revision }),
             Err(foreign) => {
@@ -509,7 +508,7 @@ impl Store {
         let first = front.first().cloned();
         let first = queue::read(&self.layout, &request.name, first.into_iter().collect())?;
         let queue = if needs_whole_queue(request) { answers.keys()? } else { front };
-        let queue = queue::read_keys(&self.layout, &request.name, queue, None)?;
+        let queue = queue::read_keys(&self.layout, &request.name, queue)?;
         let Some(holder) = first.holders().first() else { return Ok(None) };
         queue.check_mode(ENGINE, request.mode)?;
         if request.queue || queue.admits(request.mode) {

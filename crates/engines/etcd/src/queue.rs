@@ -27,9 +27,6 @@ pub(crate) struct QueueEntry {
     pub(crate) parsed: ParsedKey,
 }
 
-/// A lease id and its key: a read without values does not show whose key it is.
-pub(crate) type OwnKey<'a> = (LeaseId, &'a [u8]);
-
 /// The contenders of a name.
 pub(crate) type Queue = SequencedQueue<QueueEntry>;
 
@@ -118,7 +115,7 @@ pub(crate) struct ContenderState {
 
 /// A key whose place in the queue is read.
 #[derive(Clone, Copy)]
-pub(crate) struct OwnContender<'a> {
+pub(crate) struct OwnKey<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) mode: Mode,
     /// The revision that made it.
@@ -162,7 +159,7 @@ pub(crate) fn nearest_before(
 pub(crate) fn blockers_of(
     layout: &Layout,
     name: &LockName,
-    own: OwnContender<'_>,
+    own: OwnKey<'_>,
     before: Vec<KeyValue>,
 ) -> Result<Blockers, LockError> {
     let mut before = parsed(layout, name, before, false)?;
@@ -177,14 +174,14 @@ pub(crate) fn blockers_of(
 pub(crate) fn state_of(
     layout: &Layout,
     name: &LockName,
-    own: OwnContender<'_>,
+    own: OwnKey<'_>,
     front: RangeResponse,
     before: Vec<KeyValue>,
 ) -> Result<ContenderState, LockError> {
     let blockers = blockers_of(layout, name, own, before)?;
     let length = usize::try_from(front.count).unwrap_or(0);
     let first = front.kvs.first().cloned();
-    let front = read_keys(layout, name, front.kvs, None)?;
+    let front = read_keys(layout, name, front.kvs)?;
     let own_index = front.contenders().iter().position(|entry| entry.kv.key == own.key);
     let before_own = own_index.or(own.is_last.then(|| length.saturating_sub(1)));
     let holders = front.holders().len();
@@ -251,8 +248,8 @@ fn lease_id_in(value: &[u8]) -> Result<LeaseId, LockError> {
 }
 
 /// Sorts keys that were read without their values. From etcd 3.7 on such a read returns no lease:
-/// then the form of the key alone shows that it belongs to a lock. The queue can find `own`, and
-/// detached leases.
+/// then the form of the key alone shows that it belongs to a lock. Only detached leases have their
+/// lease id in the key, so the queue can find no others.
 ///
 /// # Errors
 /// `Foreign`: there is a key that is neither Holdline's nor of a Go mutex.
@@ -260,17 +257,8 @@ pub(crate) fn read_keys(
     layout: &Layout,
     name: &LockName,
     kvs: Vec<KeyValue>,
-    own: Option<OwnKey<'_>>,
 ) -> Result<Queue, LockError> {
-    let mut entries = parsed(layout, name, kvs, false)?;
-    for QueueEntry { kv, parsed } in &mut entries {
-        if let (ParsedKey::Ours { lease_id, .. }, Some((id, key))) = (parsed, own)
-            && kv.key == key
-        {
-            *lease_id = Some(id);
-        }
-    }
-    Ok(Queue::new(entries))
+    parsed(layout, name, kvs, false).map(Queue::new)
 }
 
 /// Parses and sorts keys. A lease of 0 means that there is none or, without `leases_are_returned`,
@@ -304,9 +292,12 @@ fn parsed(
 #[cfg(test)]
 mod tests {
     use holdline_core::{Hold, Metadata};
+    use rand::rngs::StdRng;
+    use rand::{RngExt, SeedableRng};
 
     use super::*;
     use crate::keys::KeyEnd;
+    use crate::proto::SortOrder;
 
     fn end(number: u8) -> KeyEnd {
         KeyEnd::LeaseId(LeaseId::from_bytes([number; 16]))
@@ -330,11 +321,8 @@ mod tests {
         record.lease_id = Some(other);
         let queue = read(&layout, &name, vec![kv(&record)]).expect("ours");
         assert!(queue.find(other).is_some() && queue.find(own).is_none());
-        let queue = |own| read_keys(&layout, &name, vec![kv(&record)], own).expect("ours");
-        assert!(queue(Some((own, &key))).find(own).is_some());
-        assert!(
-            queue(Some((own, b"a/7.1"))).find(own).is_none() && queue(None).find(other).is_none()
-        );
+        let queue = read_keys(&layout, &name, vec![kv(&record)]).expect("ours");
+        assert!(queue.find(other).is_none(), "without values");
     }
 
     #[test]
@@ -356,6 +344,85 @@ mod tests {
         );
     }
 
+    /// Answers a read as a server does.
+    fn answer(kvs: &[KeyValue], range: &RangeRequest) -> RangeResponse {
+        let in_span = |kv: &&KeyValue| range.key <= kv.key && kv.key < range.range_end;
+        let mut found: Vec<KeyValue> = kvs.iter().filter(in_span).cloned().collect();
+        let count = i64::try_from(found.len()).expect("few");
+        let most = range.max_create_revision;
+        found.retain(|kv| most == 0 || kv.create_revision <= most);
+        found.sort_by_key(|kv| kv.create_revision);
+        if range.sort_order == i32::from(SortOrder::Descend) {
+            found.reverse();
+        }
+        found.truncate(usize::try_from(range.limit).expect("a limit"));
+        RangeResponse { kvs: found, count, ..RangeResponse::default() }
+    }
+
+    /// Queues of up to 24, in which each contender reads both ends.
+    #[test]
+    fn both_ends_of_a_queue_show_what_the_whole_shows() {
+        let layout = Layout::new("");
+        let name = LockName::new("a").expect("good");
+        let mut random = StdRng::seed_from_u64(7);
+        let permits = |count| Mode::Permits { count, of: 20 };
+        let kinds = [
+            vec![Mode::Exclusive],
+            vec![Mode::Shared, Mode::Shared, Mode::Exclusive],
+            vec![Mode::Shared; 1],
+            vec![permits(1), permits(1), permits(3), permits(20)],
+            vec![permits(1)],
+        ];
+        let mut known = 0;
+        for turn in 0..200 {
+            let modes = &kinds[turn % kinds.len()];
+            let kvs: Vec<KeyValue> = (1..=random.random_range(1..24))
+                .map(|number| KeyValue {
+                    key: layout.contender(
+                        &name,
+                        end(number),
+                        modes[random.random_range(0..modes.len())],
+                        7,
+                    ),
+                    create_revision: i64::from(number) * 3,
+                    lease: 7,
+                    ..KeyValue::default()
+                })
+                .collect();
+            let whole = read(&layout, &name, kvs.clone()).expect("ours");
+            for (at, kv) in kvs.iter().enumerate() {
+                let is_last = at + 1 == kvs.len();
+                let (entry, waits) = whole
+                    .find(LeaseId::from_bytes([u8::try_from(at + 1).expect("few"); 16]))
+                    .expect("there");
+                let mode = entry.mode();
+                let created = kv.create_revision;
+                let own = OwnKey { key: &kv.key, mode, created, is_last };
+                for created in [Some(created)].into_iter().chain(is_last.then_some(None)) {
+                    let before = nearest_before(&layout, &name, mode, created);
+                    let before = answer(&kvs, &before).kvs;
+                    let front = answer(&kvs, &front(&layout, &name));
+                    let state = state_of(&layout, &name, own, front, before).expect("ours");
+                    assert_eq!(state.holds(), waits.is_none(), "{modes:?}: {at}");
+                    assert_eq!(state.first.as_ref(), kvs.first());
+                    if let Some(waits) = waits {
+                        assert!(waits <= state.most_before);
+                        assert!(state.blockers.block(|_| true) && !state.blockers.block(|_| false));
+                    }
+                    match state.position {
+                        Some(position) => assert_eq!(Some(position), waits),
+                        None => {
+                            let hidden = at >= 16 && (!is_last || whole.holders().len() >= 16);
+                            assert!(waits.is_none() || hidden, "{modes:?}: {at}");
+                        }
+                    }
+                    known += usize::from(state.position.is_some());
+                }
+            }
+        }
+        assert!(known > 500, "{known}");
+    }
+
     #[test]
     fn a_key_without_its_lease_is_foreign() {
         let layout = Layout::new("");
@@ -365,7 +432,7 @@ mod tests {
             assert!(read(&layout, &name, vec![kv]).is_err(), "{key}");
         }
         let other = KeyValue { key: "a/1f".into(), lease: 0x2f, ..KeyValue::default() };
-        assert!(read_keys(&layout, &name, vec![other], None).is_err());
+        assert!(read_keys(&layout, &name, vec![other]).is_err());
         let kv = KeyValue { key: "a/1f".into(), lease: 0x1f, ..KeyValue::default() };
         assert_eq!(read(&layout, &name, vec![kv]).expect("of Go").holders().len(), 1);
     }
@@ -378,10 +445,10 @@ mod tests {
         let ours = layout.contender(&name, end(1), Mode::Exclusive, 7);
         for key in [ours, b"a/1f".to_vec()] {
             let kv = KeyValue { key, ..KeyValue::default() };
-            let queue = read_keys(&layout, &name, vec![kv], None).expect("not foreign");
+            let queue = read_keys(&layout, &name, vec![kv]).expect("not foreign");
             assert_eq!(queue.holders().len(), 1);
         }
         let config = KeyValue { key: "a/config".into(), ..KeyValue::default() };
-        assert!(read_keys(&layout, &name, vec![config], None).is_err());
+        assert!(read_keys(&layout, &name, vec![config]).is_err());
     }
 }

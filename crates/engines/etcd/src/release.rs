@@ -8,7 +8,7 @@ use crate::ops::{
     Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
 };
 use crate::proto::{KeyValue, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, OwnContender, record};
+use crate::queue::{self, OwnKey, record};
 use crate::store::{self, Store};
 
 /// How often a release is tried while an operator changes the grant's record.
@@ -163,7 +163,7 @@ impl Store {
         let own = before.iter().find(|kv| kv.key == key);
         let created = own.map_or(contender.created, |own| own.create_revision);
         let mode = self.mode_of(name, key)?;
-        let own = OwnContender { key, mode, created, is_last: false };
+        let own = OwnKey { key, mode, created, is_last: false };
         // Foreign keys were not touched, so they are no error here.
         let blockers = queue::blockers_of(&self.layout, name, own, before);
         Ok(blockers.is_ok_and(|blockers| !blockers.is_empty()))

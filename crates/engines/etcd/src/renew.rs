@@ -18,7 +18,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
+use futures_util::future::{join_all, try_join_all};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
     Certainty, Hold, LockError, Moment, Purpose, RenewReply, RenewRequest, Renewed,
@@ -139,13 +139,14 @@ impl Store {
         let wanted: BTreeSet<&Vec<u8>> =
             known().flat_map(|known| known.blockers.keys().chain([&known.key])).collect();
         let wanted: Vec<_> = wanted.into_iter().collect();
+        let read = |key: &&Vec<u8>| {
+            let range = key_alone(key.to_vec());
+            get(RangeRequest { serializable: from_one_member, ..range })
+        };
+        let reads = wanted.chunks(PARTS).map(|keys| self.read(keys.iter().map(read).collect()));
         let mut found = HashMap::new();
-        for keys in wanted.chunks(PARTS) {
-            let read = |key: &&Vec<u8>| {
-                let range = key_alone(key.to_vec());
-                get(RangeRequest { serializable: from_one_member, ..range })
-            };
-            let mut answers = self.read(keys.iter().map(read).collect()).await?;
+        for (keys, answers) in wanted.chunks(PARTS).zip(try_join_all(reads).await?) {
+            let mut answers = answers;
             for _ in keys {
                 found.extend(answers.keys()?.into_iter().map(|kv| (kv.key.clone(), kv)));
             }

@@ -18,7 +18,7 @@ use crate::keys::{Layout, ParsedKey};
 use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::ops::{Answers, all_of, get, key_alone};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, Blockers, ContenderState, OwnContender, QueueEntry, record};
+use crate::queue::{self, Blockers, ContenderState, OwnKey, QueueEntry, record};
 use crate::sessions::{EtcdSession, EtcdSessionKey, EtcdSessions};
 use crate::watcher::{Predecessors, WatchedKeys, Watcher};
 
@@ -76,7 +76,7 @@ impl Store {
         if own.is_none_or(|own| own.create_revision != created) {
             return Ok(None);
         }
-        let own = OwnContender { key, mode, created, is_last: false };
+        let own = OwnKey { key, mode, created, is_last: false };
         let state = queue::state_of(&self.layout, name, own, answers.range()?, answers.keys()?)?;
         Ok(Some((state, answers.revision)))
     }

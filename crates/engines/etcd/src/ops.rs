@@ -23,6 +23,11 @@ pub(crate) fn made_at(key: Vec<u8>, revision: i64) -> Compare {
     created(CompareResult::Equal, key, revision)
 }
 
+/// The key is there, and was made before this revision.
+pub(crate) fn made_before(key: Vec<u8>, revision: i64) -> [Compare; 2] {
+    [present(key.clone()), created(CompareResult::Less, key, revision)]
+}
+
 /// The key was last written at this revision.
 pub(crate) fn written_at(key: Vec<u8>, revision: i64) -> Compare {
     Compare {

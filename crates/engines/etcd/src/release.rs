@@ -5,10 +5,11 @@ use holdline_core::{Certainty, LeaseId, LockError, LockName, ReleaseReply, Relea
 use crate::error::{RequestError, protocol, unavailable};
 use crate::known_contenders::KnownContender;
 use crate::ops::{
-    Answers, all_of, delete, get, key_value, keys_of, made_at, present, put, written_at,
+    Answers, all_of, delete, get, key_value, keys_of, made_at, made_before, present, put,
+    written_at,
 };
-use crate::proto::{KeyValue, RangeRequest, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey, record};
+use crate::proto::{Compare, KeyValue, RangeRequest, RequestOp, TxnRequest};
+use crate::queue::{self, MOST_WATCHES, OwnKey, record};
 use crate::store::{self, Store};
 
 /// How often a release is tried while an operator changes the grant's record.
@@ -93,11 +94,13 @@ impl Store {
             Some(revision) => made_at(key.clone(), revision),
             None => present(key.clone()),
         };
-        // Without a token it may wait or hold: the keys before it say which, before it is deleted.
+        // Without a token it may wait or hold. It waits if all keys that blocked it are there; else
+        // the keys before it say which, before it is deleted.
+        let mut blocked = blocked(contender);
         let reads_before = revision.is_none();
         let before = if reads_before { Some(get(self.before(name, contender)?)) } else { None };
-        let success = before.into_iter().chain([delete(key.clone())]);
-        let success: Vec<_> = success.chain(marks.iter().cloned()).collect();
+        let deletion = [&[delete(key.clone())], marks].concat();
+        let reading_deletion: Vec<_> = before.into_iter().chain(deletion.clone()).collect();
         let failure = [&[get(key_value(key.clone())), read_marks], marks].concat();
         let mut written = contender.written;
         for _ in 0..ATTEMPTS {
@@ -109,9 +112,15 @@ impl Store {
             // The usual release is short: a request of up to 256 bytes is one write to the socket.
             let reads_later = marks.is_empty();
             let reads = if reads_later { Vec::new() } else { failure.clone() };
-            let txn = TxnRequest { compare, success: success.clone(), failure: reads };
+            let is_blocked = !blocked.is_empty();
+            compare.append(&mut blocked);
+            let success = if is_blocked { deletion.clone() } else { reading_deletion.clone() };
+            let txn = TxnRequest { compare, success, failure: reads };
             let mut answers = self.txn(txn).await?;
             if answers.succeeded {
+                if is_blocked {
+                    return Ok(ReleaseReply::Withdrawn);
+                }
                 if reads_before && self.waited(name, contender, answers)? {
                     return Ok(ReleaseReply::Withdrawn);
                 }
@@ -168,4 +177,16 @@ impl Store {
         let blockers = queue::blockers_of(&self.layout, name, own, before);
         Ok(blockers.is_ok_and(|blockers| !blockers.is_empty()))
     }
+}
+
+/// Returns the conditions under which a contender certainly waits; none if nothing is known to
+/// block it, or too much for one request.
+fn blocked(contender: &KnownContender) -> Vec<Compare> {
+    let keys = contender.blockers.keys().take(MOST_WATCHES + 1).cloned();
+    let conditions: Vec<Compare> =
+        keys.flat_map(|key| made_before(key, contender.created)).collect();
+    if !contender.is_blocked() || conditions.len() > 2 * MOST_WATCHES {
+        return Vec::new();
+    }
+    conditions
 }

@@ -44,6 +44,7 @@ fn main() -> ExitCode {
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
+        ["etcd-costs"] => etcd::costs(),
         ["zookeeper"] => zookeeper::section(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
@@ -61,8 +62,8 @@ fn main() -> ExitCode {
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | mysql | \
-                peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
+            let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
+                mysql | peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
                 redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())

@@ -3,6 +3,7 @@
 //! The server is Debian's, started for this run, and does not flush. Client and server share the
 //! machine's cores, so only ratios within a round mean anything.
 
+mod costs;
 mod raw;
 
 use holdline::Client;
@@ -10,6 +11,7 @@ use holdline_services::{EtcdConfig, EtcdServer};
 
 use crate::rounds::{Failure, in_turn, report};
 use crate::waiters::beside_writes;
+pub(crate) use costs::section as costs;
 use raw::Raw;
 
 const CYCLES: usize = 500;

@@ -70,9 +70,9 @@ type Dialing = Shared<oneshot::Receiver<Result<Connection, LockError>>>;
 
 /// The members of a cluster. Clones share their connection.
 #[derive(Clone)]
-pub(crate) struct Client(Arc<Inner>);
+pub(crate) struct Client(Arc<ClientParts>);
 
-struct Inner {
+struct ClientParts {
     members: Vec<(Server, Endpoint)>,
     options: EtcdOptions,
     connect_timeout: Duration,
@@ -81,11 +81,11 @@ struct Inner {
     tls: Option<TlsFiles>,
     /// The runtime of the connection has ended.
     stale: AtomicBool,
-    state: Mutex<State>,
+    slot: Mutex<ConnectionSlot>,
 }
 
 #[derive(Default)]
-struct State {
+struct ConnectionSlot {
     /// The index of the member that is tried first.
     first: usize,
     connections: u64,
@@ -117,14 +117,14 @@ impl Client {
                 .keep_alive_timeout(PROBE);
             members.push((member.clone(), endpoint));
         }
-        Ok(Client(Arc::new(Inner {
+        Ok(Client(Arc::new(ClientParts {
             members,
             options: options.clone(),
             connect_timeout: options.connect_timeout(),
             deadline: options.command_timeout(),
             tls: options.tls().cloned(),
             stale: AtomicBool::new(false),
-            state: Mutex::default(),
+            slot: Mutex::default(),
         })))
     }
 
@@ -308,37 +308,37 @@ impl Client {
 
     /// Drops this connection, unless it was replaced, and skips `on` members.
     fn forget(&self, number: u64, on: usize) {
-        let mut state = self.0.state.lock();
-        if state.connection.as_ref().is_some_and(|known| known.number == number) {
-            state.connection = None;
-            state.first += on;
+        let mut slot = self.0.slot.lock();
+        if slot.connection.as_ref().is_some_and(|known| known.number == number) {
+            slot.connection = None;
+            slot.first += on;
         }
     }
 
     /// Returns the connection; if there is none, waits for the dial that makes one (C4).
     async fn connection(&self) -> Result<Connection, LockError> {
         let dialing = {
-            let mut state = self.0.state.lock();
+            let mut slot = self.0.slot.lock();
             if self.0.stale.swap(false, Ordering::SeqCst) {
-                state.connection = None;
-                state.dialing = None;
+                slot.connection = None;
+                slot.dialing = None;
             }
-            if let Some(connection) = &state.connection {
+            if let Some(connection) = &slot.connection {
                 return Ok(connection.clone());
             }
-            match &state.dialing {
+            match &slot.dialing {
                 Some(dialing) => dialing.clone(),
                 None => {
                     let (report, outcome) = oneshot::channel();
                     let dialing = outcome.shared();
-                    state.dialing = Some(dialing.clone());
-                    tokio::spawn(self.clone().dial(state.first, dialing.clone(), report));
+                    slot.dialing = Some(dialing.clone());
+                    tokio::spawn(self.clone().dial(slot.first, dialing.clone(), report));
                     dialing
                 }
             }
         };
         dialing.clone().await.unwrap_or_else(|_| {
-            self.take_dial(&mut self.0.state.lock(), &dialing);
+            self.take_dial(&mut self.0.slot.lock(), &dialing);
             let message = "the runtime ended while a connection was made";
             Err(unavailable(message, Certainty::NotApplied))
         })
@@ -353,14 +353,14 @@ impl Client {
     ) {
         let made = self.connect_to_any(first).await;
         let outcome = {
-            let mut state = self.0.state.lock();
-            let current = self.take_dial(&mut state, &dialing);
+            let mut slot = self.0.slot.lock();
+            let current = self.take_dial(&mut slot, &dialing);
             made.map(|(place, mut connection)| {
-                state.connections += 1;
-                connection.number = state.connections;
+                slot.connections += 1;
+                connection.number = slot.connections;
                 if current {
-                    state.first = place;
-                    state.connection = Some(connection.clone());
+                    slot.first = place;
+                    slot.connection = Some(connection.clone());
                 }
                 connection
             })
@@ -369,9 +369,9 @@ impl Client {
         let _ = report.send(outcome);
     }
 
-    /// Takes a dial out of the state; returns whether it was there.
-    fn take_dial(&self, state: &mut State, dialing: &Dialing) -> bool {
-        state.dialing.take_if(|known| known.ptr_eq(dialing)).is_some()
+    /// Takes a dial out of the slot; returns whether it was there.
+    fn take_dial(&self, slot: &mut ConnectionSlot, dialing: &Dialing) -> bool {
+        slot.dialing.take_if(|known| known.ptr_eq(dialing)).is_some()
     }
 
     /// Connects to the first member that serves: asks one after the other, without waiting longer

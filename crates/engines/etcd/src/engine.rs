@@ -12,11 +12,11 @@ use tokio::sync::Mutex;
 
 use crate::client::Client;
 use crate::error::{ENGINE, RequestError, not_applied};
-use crate::held::HeldIds;
 use crate::keys::Layout;
+use crate::known_contenders::KnownContenders;
 use crate::options::EtcdOptions;
 use crate::proto::RangeRequest;
-use crate::sessions::Sessions;
+use crate::sessions::EtcdSessions;
 use crate::store::Store;
 use crate::watcher::Watcher;
 use holdline_net::executor::Executor;
@@ -30,9 +30,9 @@ pub(crate) const LAG: Duration = Duration::from_secs(1);
 
 /// The engine of one etcd cluster. Clones share its connection.
 #[derive(Clone)]
-pub struct EtcdEngine(Arc<Inner>);
+pub struct EtcdEngine(Arc<EtcdEngineParts>);
 
-struct Inner {
+struct EtcdEngineParts {
     store: Arc<Store>,
     executor: Executor,
 }
@@ -63,15 +63,15 @@ impl EtcdEngine {
         let store = Store {
             capabilities: capabilities(options, cluster),
             watcher: Watcher::start(&executor, client.clone()),
-            sessions: Sessions::new(client.clone(), clock.clone()),
-            held: HeldIds::default(),
+            sessions: EtcdSessions::new(client.clone(), clock.clone()),
+            contenders: KnownContenders::default(),
             busy: BusyNames::default(),
             marks_lease: Mutex::default(),
             client,
             clock,
             layout,
         };
-        Ok(EtcdEngine(Arc::new(Inner { store: Arc::new(store), executor })))
+        Ok(EtcdEngine(Arc::new(EtcdEngineParts { store: Arc::new(store), executor })))
     }
 
     #[cfg(test)]

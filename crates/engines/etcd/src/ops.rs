@@ -4,8 +4,7 @@ use crate::error::protocol;
 use crate::keys::Span;
 use crate::proto::{
     Compare, CompareResult, CompareTarget, CompareWith, DeleteRangeRequest, KeyValue, PutRequest,
-    RangeRequest, RangeResponse, Request, RequestOp, Response, SortOrder, SortTarget, TxnRequest,
-    TxnResponse,
+    RangeRequest, RangeResponse, Request, RequestOp, Response, SortOrder, SortTarget, TxnResponse,
 };
 use holdline_core::LockError;
 
@@ -22,6 +21,11 @@ pub(crate) fn present(key: Vec<u8>) -> Compare {
 /// The key is there, and was made at this revision.
 pub(crate) fn made_at(key: Vec<u8>, revision: i64) -> Compare {
     created(CompareResult::Equal, key, revision)
+}
+
+/// The key is there, and was made before this revision.
+pub(crate) fn made_before(key: Vec<u8>, revision: i64) -> [Compare; 2] {
+    [present(key.clone()), created(CompareResult::Less, key, revision)]
 }
 
 /// The key was last written at this revision.
@@ -64,8 +68,18 @@ pub(crate) fn keys_of(span: Span) -> RangeRequest {
         sort_order: SortOrder::Ascend.into(),
         sort_target: SortTarget::Create.into(),
         keys_only: true,
-        serializable: false,
-        limit: 0,
+        ..RangeRequest::default()
+    }
+}
+
+/// The newest keys of a range, newest first, without values. `up_to`: only those that were made at
+/// this revision or before.
+pub(crate) fn newest_of(span: Span, limit: usize, up_to: Option<i64>) -> RangeRequest {
+    RangeRequest {
+        limit: i64::try_from(limit).unwrap_or(i64::MAX),
+        sort_order: SortOrder::Descend.into(),
+        max_create_revision: up_to.unwrap_or(0),
+        ..keys_of(span)
     }
 }
 
@@ -108,11 +122,6 @@ pub(crate) fn delete(key: Vec<u8>) -> RequestOp {
     RequestOp { request: Some(Request::Delete(DeleteRangeRequest { key })) }
 }
 
-/// A transaction within another. All conditions are tested before anything is written.
-pub(crate) fn nested(request: TxnRequest) -> RequestOp {
-    RequestOp { request: Some(Request::Txn(request)) }
-}
-
 /// The answers to a transaction's parts, in order.
 pub(crate) struct Answers {
     pub(crate) succeeded: bool,
@@ -141,24 +150,19 @@ impl Answers {
     ///
     /// # Errors
     /// `Protocol`: it is none.
-    pub(crate) fn keys(&mut self) -> Result<Vec<KeyValue>, LockError> {
+    pub(crate) fn range(&mut self) -> Result<RangeResponse, LockError> {
         match self.parts.next().and_then(|part| part.response) {
-            Some(Response::Range(RangeResponse { kvs, .. })) => Ok(kvs),
+            Some(Response::Range(range)) => Ok(range),
             other => Err(unexpected(&other)),
         }
     }
 
-    /// Takes the answer to a transaction within this one, with this one's revision.
+    /// Takes the keys in the answer to a reading.
     ///
     /// # Errors
     /// `Protocol`: it is none.
-    pub(crate) fn nested(&mut self) -> Result<Answers, LockError> {
-        match self.parts.next().and_then(|part| part.response) {
-            Some(Response::Txn(reply)) => {
-                Ok(Answers { revision: self.revision, ..Answers::new(reply) })
-            }
-            other => Err(unexpected(&other)),
-        }
+    pub(crate) fn keys(&mut self) -> Result<Vec<KeyValue>, LockError> {
+        Ok(self.range()?.kvs)
     }
 }
 
@@ -166,7 +170,6 @@ fn unexpected(part: &Option<Response>) -> LockError {
     let what = match part {
         Some(Response::Range(_)) => "a reading",
         Some(Response::Put(_) | Response::Delete(_)) => "a write",
-        Some(Response::Txn(_)) => "a transaction",
         None => "nothing",
     };
     protocol(format!("an operation of a transaction was answered by {what}"))

@@ -36,6 +36,7 @@ pub(crate) struct KeyValue {
 pub(crate) enum SortOrder {
     None = 0,
     Ascend = 1,
+    Descend = 2,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]
@@ -61,6 +62,9 @@ pub(crate) struct RangeRequest {
     pub(crate) serializable: bool,
     #[prost(bool, tag = "8")]
     pub(crate) keys_only: bool,
+    /// 0: any.
+    #[prost(int64, tag = "13")]
+    pub(crate) max_create_revision: i64,
 }
 
 #[derive(Clone, PartialEq, Message)]
@@ -104,7 +108,7 @@ pub(crate) struct DeleteRangeResponse {
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct RequestOp {
-    #[prost(oneof = "Request", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Request", tags = "1, 2, 3")]
     pub(crate) request: Option<Request>,
 }
 
@@ -116,13 +120,11 @@ pub(crate) enum Request {
     Put(PutRequest),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeRequest),
-    #[prost(message, tag = "4")]
-    Txn(TxnRequest),
 }
 
 #[derive(Clone, PartialEq, Message)]
 pub(crate) struct ResponseOp {
-    #[prost(oneof = "Response", tags = "1, 2, 3, 4")]
+    #[prost(oneof = "Response", tags = "1, 2, 3")]
     pub(crate) response: Option<Response>,
 }
 
@@ -134,8 +136,6 @@ pub(crate) enum Response {
     Put(PutResponse),
     #[prost(message, tag = "3")]
     Delete(DeleteRangeResponse),
-    #[prost(message, tag = "4")]
-    Txn(TxnResponse),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Enumeration)]

@@ -2,7 +2,7 @@
 //! lease.
 //!
 //! - S1: the time that a session is known to have left counts from before the keepalive was sent.
-//! - S2: a session numbers its keys (H2 of `crate::held`).
+//! - S2: a session numbers its keys (H2 of `crate::known_contenders`).
 //! - S3: there is no keepalive task. An acquire or a renewal sends the keepalive, at most once in a
 //!   tenth of the session's time. So a client that holds nothing sends none.
 
@@ -26,44 +26,44 @@ const SWEEP: usize = 64;
 
 /// Identifies a session by its owner and its duration in seconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum SessionKey {
+pub(crate) enum EtcdSessionKey {
     Client(ClientId, u64),
     Lease(LeaseId, u64),
 }
 
 /// An etcd lease.
 #[derive(Debug)]
-pub(crate) struct Session {
+pub(crate) struct EtcdSession {
     pub(crate) lease: i64,
     ttl: Duration,
     until: Mutex<Moment>,
     keeping: tokio::sync::Mutex<()>,
-    /// The numbers that its keys use, for each name (H2 of `crate::held`).
+    /// The numbers that its keys use, for each name (H2 of `crate::known_contenders`).
     numbers: Mutex<HashMap<LockName, BTreeSet<u32>>>,
     /// The number of marks on this etcd lease (H3).
     marks: AtomicU32,
 }
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<EtcdSession>>>>;
 
 /// The sessions of one engine.
-pub(crate) struct Sessions {
+pub(crate) struct EtcdSessions {
     client: Client,
     clock: Arc<dyn Clock>,
-    slots: Mutex<HashMap<SessionKey, Slot>>,
+    slots: Mutex<HashMap<EtcdSessionKey, Slot>>,
 }
 
-impl SessionKey {
-    pub(crate) fn of(client: ClientId, lease_id: LeaseId, hold: Hold) -> SessionKey {
+impl EtcdSessionKey {
+    pub(crate) fn of(client: ClientId, lease_id: LeaseId, hold: Hold) -> EtcdSessionKey {
         match hold {
-            Hold::Detached(_) => SessionKey::Lease(lease_id, seconds(hold)),
-            Hold::Leased(_) | Hold::Live => SessionKey::Client(client, seconds(hold)),
+            Hold::Detached(_) => EtcdSessionKey::Lease(lease_id, seconds(hold)),
+            Hold::Leased(_) | Hold::Live => EtcdSessionKey::Client(client, seconds(hold)),
         }
     }
 
     fn seconds(self) -> u64 {
         match self {
-            SessionKey::Client(_, seconds) | SessionKey::Lease(_, seconds) => seconds,
+            EtcdSessionKey::Client(_, seconds) | EtcdSessionKey::Lease(_, seconds) => seconds,
         }
     }
 
@@ -72,8 +72,8 @@ impl SessionKey {
     /// lease.
     fn number(self) -> i64 {
         match self {
-            SessionKey::Client(..) => 0,
-            SessionKey::Lease(id, seconds) => {
+            EtcdSessionKey::Client(..) => 0,
+            EtcdSessionKey::Lease(id, seconds) => {
                 let bytes = id.as_bytes();
                 let half: [u8; 8] = std::array::from_fn(|at| bytes[at] ^ bytes[at + 8]);
                 let seconds = i64::try_from(seconds).unwrap_or(0) << 1;
@@ -89,14 +89,14 @@ fn seconds(hold: Hold) -> u64 {
     duration.as_secs() + u64::from(duration.subsec_nanos() > 0)
 }
 
-impl Session {
+impl EtcdSession {
     /// Makes a session of an etcd lease that exists.
-    pub(crate) fn found(lease: i64, ttl: Duration) -> Session {
+    pub(crate) fn found(lease: i64, ttl: Duration) -> EtcdSession {
         let keeping = tokio::sync::Mutex::default();
         let numbers = Mutex::default();
         let until = Mutex::new(Moment::ORIGIN);
         let marks = AtomicU32::new(0);
-        Session { lease, ttl, until, keeping, numbers, marks }
+        EtcdSession { lease, ttl, until, keeping, numbers, marks }
     }
 
     /// Takes the smallest number that no key of this name uses.
@@ -149,13 +149,16 @@ impl Session {
     }
 }
 
-impl Sessions {
-    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>) -> Sessions {
-        Sessions { client, clock, slots: Mutex::default() }
+impl EtcdSessions {
+    pub(crate) fn new(client: Client, clock: Arc<dyn Clock>) -> EtcdSessions {
+        EtcdSessions { client, clock, slots: Mutex::default() }
     }
 
     /// Returns the session, which is known to be alive; creates it if there is none.
-    pub(crate) async fn obtain(&self, key: SessionKey) -> Result<Arc<Session>, RequestError> {
+    pub(crate) async fn obtain(
+        &self,
+        key: EtcdSessionKey,
+    ) -> Result<Arc<EtcdSession>, RequestError> {
         let slot = self.slot(key);
         let mut slot = slot.lock().await;
         if let Some(session) = slot.as_ref()
@@ -169,24 +172,24 @@ impl Sessions {
     }
 
     /// Returns the session, if there is one; it may have expired.
-    pub(crate) async fn known(&self, key: SessionKey) -> Option<Arc<Session>> {
+    pub(crate) async fn known(&self, key: EtcdSessionKey) -> Option<Arc<EtcdSession>> {
         self.slot(key).lock().await.clone()
     }
 
-    async fn make(&self, key: SessionKey) -> Result<Session, RequestError> {
+    async fn make(&self, key: EtcdSessionKey) -> Result<EtcdSession, RequestError> {
         let before = self.clock.now();
         let ttl = i64::try_from(key.seconds()).unwrap_or(i64::MAX);
         match self.client.grant(key.number(), ttl).await {
             Ok(reply) => {
                 let ttl = duration(reply.ttl);
-                let session = Session::found(reply.id, ttl);
+                let session = EtcdSession::found(reply.id, ttl);
                 session.set(before.after(ttl));
                 Ok(session)
             }
             // Another process that knows the lease id created it, or an earlier request whose
             // answer was lost.
             Err(RequestError::LeaseExists) => {
-                let session = Session::found(key.number(), Duration::from_secs(key.seconds()));
+                let session = EtcdSession::found(key.number(), Duration::from_secs(key.seconds()));
                 self.keep(&session).await?;
                 Ok(session)
             }
@@ -198,7 +201,7 @@ impl Sessions {
     ///
     /// # Errors
     /// [`RequestError::LeaseGone`]: the session has expired.
-    pub(crate) async fn keep(&self, session: &Session) -> Result<(), RequestError> {
+    pub(crate) async fn keep(&self, session: &EtcdSession) -> Result<(), RequestError> {
         let _alone = session.keeping.lock().await;
         let before = self.clock.now();
         if session.is_fresh(before) {
@@ -213,7 +216,7 @@ impl Sessions {
         Ok(())
     }
 
-    fn slot(&self, key: SessionKey) -> Slot {
+    fn slot(&self, key: EtcdSessionKey) -> Slot {
         let mut slots = self.slots.lock();
         if slots.len() >= SWEEP && !slots.contains_key(&key) {
             let now = self.clock.now();
@@ -238,19 +241,19 @@ mod tests {
     fn a_session_is_for_a_client_and_whole_seconds() {
         let client = ClientId::from_u64(7);
         let id = LeaseId::from_bytes([3; 16]);
-        let leased = |ms| SessionKey::of(client, id, Hold::Leased(Duration::from_millis(ms)));
+        let leased = |ms| EtcdSessionKey::of(client, id, Hold::Leased(Duration::from_millis(ms)));
         assert_eq!(leased(1_001), leased(2_000));
         assert_ne!(leased(2_000), leased(2_001));
         assert_ne!(
             leased(2_000),
-            SessionKey::of(client, id, Hold::Detached(Duration::from_secs(2)))
+            EtcdSessionKey::of(client, id, Hold::Detached(Duration::from_secs(2)))
         );
         assert_eq!(leased(2_000).number(), 0);
     }
 
     #[test]
     fn a_session_uses_the_smallest_free_number_for_each_name() {
-        let session = Session::found(7, Duration::from_secs(1));
+        let session = EtcdSession::found(7, Duration::from_secs(1));
         let [a, b] = ["a", "b"].map(|name| LockName::new(name).expect("a name"));
         let taken = [&a, &a, &b, &a].map(|name| session.take_number(name));
         assert_eq!(taken, [0, 1, 0, 2]);
@@ -266,7 +269,7 @@ mod tests {
 
     #[test]
     fn a_session_with_many_marks_is_used_for_no_new_request() {
-        let session = Session::found(7, Duration::from_secs(1));
+        let session = EtcdSession::found(7, Duration::from_secs(1));
         session.set(Moment::ORIGIN.after(Duration::from_secs(1)));
         for _ in 0..MANY_MARKS {
             assert!(session.is_usable(Moment::ORIGIN));
@@ -277,10 +280,13 @@ mod tests {
 
     #[test]
     fn a_detached_lease_has_a_number_of_its_own_that_etcd_takes() {
-        let number =
-            |byte, seconds| SessionKey::Lease(LeaseId::from_bytes([byte; 16]), seconds).number();
+        let number = |byte, seconds| {
+            EtcdSessionKey::Lease(LeaseId::from_bytes([byte; 16]), seconds).number()
+        };
         let id = LeaseId::from_bytes(*b"0123456789abcdef");
-        assert!(SessionKey::Lease(id, 30).number() > 0 && number(0xff, 1) > 0 && number(0, 0) > 0);
-        assert_ne!(SessionKey::Lease(id, 30).number(), SessionKey::Lease(id, 31).number());
+        assert!(
+            EtcdSessionKey::Lease(id, 30).number() > 0 && number(0xff, 1) > 0 && number(0, 0) > 0
+        );
+        assert_ne!(EtcdSessionKey::Lease(id, 30).number(), EtcdSessionKey::Lease(id, 31).number());
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
     Capabilities, ClientId, Clock, FencingToken, Hints, Hold, HolderFields, HolderSummary, LeaseId,
-    LockError, LockName, Marks, Metadata, Moment, Record, ShortLeaseId,
+    LockError, LockName, Marks, Metadata, Mode, Moment, Record, ShortLeaseId,
 };
 use holdline_net::executor::Executor;
 use holdline_net::fast_path::BusyNames;
@@ -14,13 +14,13 @@ use tokio::sync::Mutex;
 
 use crate::client::Client;
 use crate::error::{RequestError, protocol};
-use crate::held::{Held, HeldIds};
 use crate::keys::{Layout, ParsedKey};
-use crate::ops::{Answers, all_of, keys_of};
+use crate::known_contenders::{KnownContender, KnownContenders};
+use crate::ops::{Answers, all_of, get, key_alone};
 use crate::proto::{KeyValue, RequestOp, TxnRequest};
-use crate::queue::{self, OwnKey, Queue, QueueEntry, record};
-use crate::sessions::{Session, SessionKey, Sessions};
-use crate::watcher::{Before, Wanted, Watcher};
+use crate::queue::{self, Blockers, ContenderState, OwnKey, QueueEntry, record};
+use crate::sessions::{EtcdSession, EtcdSessionKey, EtcdSessions};
+use crate::watcher::{Predecessors, WatchedKeys, Watcher};
 
 /// The duration of the etcd lease for marks, and how long a new mark must last.
 const MARKS_LEASE: Duration = Duration::from_secs(75);
@@ -32,8 +32,8 @@ pub(crate) struct Store {
     pub(crate) client: Client,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) layout: Layout,
-    pub(crate) sessions: Sessions,
-    pub(crate) held: HeldIds,
+    pub(crate) sessions: EtcdSessions,
+    pub(crate) contenders: KnownContenders,
     pub(crate) busy: BusyNames,
     pub(crate) watcher: Watcher,
     /// The etcd lease of the marks, and until when it lasts.
@@ -59,15 +59,34 @@ impl Store {
         self.txn(TxnRequest { success: parts, ..TxnRequest::default() }).await
     }
 
-    /// Reads a name's queue, without values. It can find this lease id.
-    pub(crate) async fn queue(
+    /// Reads the place of the contender whose key was made at the revision `created`, and returns
+    /// it with the revision of the read. `None`: there is no such key.
+    pub(crate) async fn state(
         &self,
         name: &LockName,
-        own: OwnKey<'_>,
-    ) -> Result<(Queue, i64), LockError> {
-        let reply = self.client.range(keys_of(self.layout.queue(name))).await?;
-        let revision = reply.header.map_or(0, |header| header.revision);
-        Ok((queue::read_keys(&self.layout, name, reply.kvs, Some(own))?, revision))
+        key: &[u8],
+        created: i64,
+    ) -> Result<Option<(ContenderState, i64)>, LockError> {
+        let mode = self.mode_of(name, key)?;
+        let before = queue::nearest_before(&self.layout, name, mode, Some(created));
+        let front = queue::front(&self.layout, name);
+        let own = key_alone(key.to_vec());
+        let mut answers = self.read(vec![get(own), get(front), get(before)]).await?;
+        let own = answers.keys()?.pop();
+        if own.is_none_or(|own| own.create_revision != created) {
+            return Ok(None);
+        }
+        let own = OwnKey { key, mode, created, is_last: false };
+        let state = queue::state_of(&self.layout, name, own, answers.range()?, answers.keys()?)?;
+        Ok(Some((state, answers.revision)))
+    }
+
+    /// Returns the mode of a contender, which its key contains.
+    pub(crate) fn mode_of(&self, name: &LockName, key: &[u8]) -> Result<Mode, LockError> {
+        match self.layout.parse_key(name, key) {
+            Some(ParsedKey::Ours { mode, .. }) => Ok(mode),
+            _ => Err(protocol("a known key has no mode")),
+        }
     }
 
     /// Returns what is known about a lease id, from this engine or from the name's queue.
@@ -75,9 +94,9 @@ impl Store {
         &self,
         name: &LockName,
         id: LeaseId,
-    ) -> Result<Option<Held>, LockError> {
-        if let Some(held) = self.held.find(name, id) {
-            return Ok(Some(held));
+    ) -> Result<Option<KnownContender>, LockError> {
+        if let Some(contender) = self.contenders.find(name, id) {
+            return Ok(Some(contender));
         }
         let reply = self.client.range(all_of(self.layout.queue(name))).await?;
         let queue = queue::read(&self.layout, name, reply.kvs)?;
@@ -85,11 +104,11 @@ impl Store {
     }
 
     /// Records a lease id that another process asked for. Its key was read with its value.
-    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> Held {
-        let session = Arc::new(Session::found(entry.kv.lease, Duration::ZERO));
-        let mut held = Held::new(entry.kv.key.clone(), session);
-        held.created = entry.kv.create_revision;
-        self.held.adopt(name, id, held, self.clock.now())
+    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, entry: &QueueEntry) -> KnownContender {
+        let session = Arc::new(EtcdSession::found(entry.kv.lease, Duration::ZERO));
+        let mut contender = KnownContender::new(entry.kv.key.clone(), session);
+        contender.created = entry.kv.create_revision;
+        self.contenders.adopt(name, id, contender, self.clock.now())
     }
 
     /// Returns the session of a key that was read with its value. The key may have been moved to
@@ -99,74 +118,77 @@ impl Store {
         client: ClientId,
         name: &LockName,
         id: LeaseId,
-        held: &Held,
+        contender: &KnownContender,
         kv: &KeyValue,
         hold: Hold,
-    ) -> Arc<Session> {
-        if kv.lease == held.session.lease {
-            return held.session.clone();
+    ) -> Arc<EtcdSession> {
+        if kv.lease == contender.session.lease {
+            return contender.session.clone();
         }
-        let own = self.sessions.known(SessionKey::of(client, id, hold)).await;
+        let own = self.sessions.known(EtcdSessionKey::of(client, id, hold)).await;
         let session = match own.filter(|own| own.lease == kv.lease) {
             Some(own) => own,
-            None => Arc::new(Session::found(kv.lease, Duration::ZERO)),
+            None => Arc::new(EtcdSession::found(kv.lease, Duration::ZERO)),
         };
-        self.held.update(name, id, |held| held.session = session.clone());
+        self.contenders.update(name, id, |contender| contender.session = session.clone());
         session
     }
 
-    /// Records that a lease id holds its name, or which keys it waits for.
+    /// Records that a lease id holds its name, or which keys it waits for. `revision` is that of
+    /// the read, which a majority has confirmed.
     pub(crate) fn learn(
         &self,
         name: &LockName,
         id: LeaseId,
-        queue: &Queue,
+        state: &ContenderState,
         revision: i64,
     ) -> Result<(), LockError> {
-        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
-        if waits.is_none() {
-            let token = token(entry)?;
-            self.held.update(name, id, |held| {
-                held.token = Some(token);
-                held.read_at = revision;
-                held.created = entry.kv.create_revision;
-                held.written = held.written.max(entry.kv.create_revision);
-                held.blockers.clear();
-            });
-            return Ok(());
+        if state.holds() {
+            return self.record_grant(name, id, state.created, revision).map(|_| ());
         }
-        let keys: Vec<_> = queue.blockers(id).iter().map(|entry| entry.kv.key.clone()).collect();
-        if let Some(before) = self.before(name, &keys, revision) {
-            self.watcher.retarget(id, before);
-        }
-        self.held.update(name, id, |held| {
-            held.blockers = keys;
-            held.read_at = revision;
-            held.created = entry.kv.create_revision;
-            held.written = held.written.max(entry.kv.create_revision);
+        self.watcher.retarget(id, self.predecessors(name, &state.blockers, revision));
+        let now = self.clock.now();
+        self.contenders.update(name, id, |contender| {
+            contender.blockers.clone_from(&state.blockers);
+            contender.read_at = revision;
+            contender.created = state.created;
+            contender.written = contender.written.max(state.created);
+            contender.confirmed = now;
         });
         Ok(())
     }
 
-    /// Returns what to watch before a contender.
-    pub(crate) fn before(
+    /// Records that a key, which was made at the revision `created`, holds its name.
+    pub(crate) fn record_grant(
         &self,
         name: &LockName,
-        keys: &[Vec<u8>],
+        id: LeaseId,
+        created: i64,
         revision: i64,
-    ) -> Option<Before> {
-        let span = match keys {
-            [] => return None,
-            [one] => (one.clone(), Vec::new()),
-            _ => self.layout.queue(name),
-        };
-        Some(Before { span, keys: keys.iter().cloned().collect(), from: revision + 1 })
+    ) -> Result<FencingToken, LockError> {
+        let token = token_at(created)?;
+        // Nothing before it matters any more.
+        self.watcher.retarget(id, self.predecessors(name, &Blockers::default(), revision));
+        self.contenders.update(name, id, |contender| {
+            contender.token = Some(token);
+            contender.blockers = Blockers::default();
+            contender.created = created;
+            contender.written = contender.written.max(created);
+            contender.read_at = revision;
+        });
+        Ok(token)
+    }
+
+    /// Returns what to watch before a contender.
+    fn predecessors(&self, name: &LockName, blockers: &Blockers, revision: i64) -> Predecessors {
+        let queue = self.layout.queue(name);
+        Predecessors { queue, blockers: blockers.clone(), from: revision + 1 }
     }
 
     pub(crate) fn watch(&self, _: &Executor, name: &LockName, id: LeaseId) -> Hints {
-        let wanted = self.held.find(name, id).map(|held| Wanted {
-            own: (held.key.clone(), held.written + 1),
-            before: self.before(name, &held.blockers, held.read_at),
+        let wanted = self.contenders.find(name, id).map(|contender| WatchedKeys {
+            own: (contender.key.clone(), contender.written + 1),
+            before: self.predecessors(name, &contender.blockers, contender.read_at),
         });
         Box::pin(self.watcher.open(id, wanted))
     }
@@ -175,7 +197,7 @@ impl Store {
     /// known. `None`: it has expired.
     pub(crate) async fn left(
         &self,
-        session: &Session,
+        session: &EtcdSession,
         since: Moment,
     ) -> Result<Option<Duration>, LockError> {
         let left = session.left(since);
@@ -256,9 +278,13 @@ pub(crate) fn metadata_of(entry: &QueueEntry, record: Option<Record>) -> Metadat
 
 /// Returns the fencing token: the create revision of the key.
 pub(crate) fn token(entry: &QueueEntry) -> Result<FencingToken, LockError> {
-    let revision = u64::try_from(entry.kv.create_revision).unwrap_or(0);
-    FencingToken::new(revision)
-        .map_err(|_| protocol(format!("the revision {revision} is no fencing token")))
+    token_at(entry.kv.create_revision)
+}
+
+/// Returns the fencing token of a key that was made at this revision.
+pub(crate) fn token_at(created: i64) -> Result<FencingToken, LockError> {
+    FencingToken::new(u64::try_from(created).unwrap_or(0))
+        .map_err(|_| protocol(format!("the revision {created} is no fencing token")))
 }
 
 /// Returns the short id that identifies a contender; Go's are identified by their etcd lease.

@@ -1,14 +1,15 @@
 //! Watches: one stream for the engine. Each watched lease id has a watch of its own key, and one of
-//! the keys before it in the queue.
+//! each key that blocks it.
 //!
 //! - W1: no change is missed between reading a key and watching it. The watch of the own key starts
 //!   at the revision after the read; if that revision was compacted, the watcher gets a hint. The
-//!   watch of the keys before it starts at the current revision, because a server serves a watch
-//!   that starts in the past only every tenth of a second. If that is not the revision of the read,
-//!   the key before it is read once more, or, if there are several, the watcher gets a hint. The
+//!   watches of the keys that block it start at the current revision, because a server serves a
+//!   watch that starts in the past only every tenth of a second. If that is not the revision of the
+//!   read, the key is read once more: all such keys together, when no further message is there. The
 //!   watch of the own key is opened a little later: most waits and leases are over by then.
 //! - W2: a stream that broke is opened again, and its watches resume where they were.
-//! - W3: a hint is never a grant: its receiver asks the store.
+//! - W3: a hint is never a grant: its receiver asks the store. A contender for permits gets one
+//!   when so many of the watched keys were deleted that the others do not block it any more.
 //! - W4: a server refuses a watch if it no longer accepts the stream's authentication token, which
 //!   stays the one from when the stream was opened. The token has expired, or users or roles have
 //!   changed. So the whole stream is opened again with a new token. If that is refused too, the
@@ -26,13 +27,14 @@ use holdline_core::{Hint, LeaseId};
 use parking_lot::Mutex;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
-mod target;
+mod server_watch;
 
-use target::{Target, create};
+use server_watch::{EventOf, Recheck, ServerWatch, create, run_rechecks};
 
 use crate::client::Client;
 use crate::keys::Span;
 use crate::proto::{WatchCancelRequest, WatchRequest, WatchResponse, WatchWhat};
+use crate::queue::Blockers;
 use holdline_net::executor::Executor;
 
 /// How long to wait before a broken stream is opened again.
@@ -45,24 +47,25 @@ const LATER: Duration = Duration::from_millis(50);
 
 /// What to watch for one lease id.
 #[derive(Clone, Debug)]
-pub(crate) struct Wanted {
+pub(crate) struct WatchedKeys {
     /// Its own key, and the first revision to watch.
     pub(crate) own: (Vec<u8>, i64),
-    /// The keys that must be deleted before it may hold the name.
-    pub(crate) before: Option<Before>,
+    /// The keys that block it, of which one must be deleted before it may hold the name.
+    pub(crate) before: Predecessors,
 }
 
-/// The keys before a contender in the queue.
+/// The keys that block a contender.
 #[derive(Clone, Debug)]
-pub(crate) struct Before {
-    pub(crate) span: Span,
-    pub(crate) keys: HashSet<Vec<u8>>,
+pub(crate) struct Predecessors {
+    /// The range of the queue.
+    pub(crate) queue: Span,
+    pub(crate) blockers: Blockers,
     pub(crate) from: i64,
 }
 
 enum Command {
-    Watch(LeaseId, Wanted),
-    Retarget(LeaseId, Before),
+    Watch(LeaseId, WatchedKeys),
+    Retarget(LeaseId, Predecessors),
     Forget(LeaseId),
 }
 
@@ -86,6 +89,7 @@ impl Watcher {
             targets: HashMap::new(),
             by_id: HashMap::new(),
             later: VecDeque::new(),
+            rechecks: Vec::new(),
             next: 0,
             requests: None,
             over: false,
@@ -96,7 +100,7 @@ impl Watcher {
     }
 
     /// Opens a watch. Without keys it only gets the hint that there is nothing to watch.
-    pub(crate) fn open(&self, id: LeaseId, wanted: Option<Wanted>) -> WatchOf {
+    pub(crate) fn open(&self, id: LeaseId, wanted: Option<WatchedKeys>) -> WatchOf {
         let stream = Watches::open(&self.watches, id);
         match wanted {
             Some(wanted) if self.watched.lock().insert(id) => {
@@ -121,7 +125,7 @@ impl Watcher {
     }
 
     /// Changes the keys before a contender.
-    pub(crate) fn retarget(&self, id: LeaseId, before: Before) {
+    pub(crate) fn retarget(&self, id: LeaseId, before: Predecessors) {
         if self.watched.lock().contains(&id) {
             let _ = self.commands.send(Command::Retarget(id, before));
         }
@@ -169,17 +173,29 @@ enum End {
     Over,
 }
 
+/// The watches of a lease id.
+#[derive(Default)]
+struct WatchIds {
+    /// That of its own key, once it is due.
+    own: Option<i64>,
+    /// Those of the keys that block it.
+    before: Vec<i64>,
+    /// What still blocks it.
+    blockers: Blockers,
+}
+
 /// The task that reads the stream.
 struct WatchTask {
     executor: Executor,
     client: Client,
     watches: Arc<Watches>,
     received: UnboundedReceiver<Command>,
-    targets: HashMap<i64, Target>,
-    /// The watches of a lease id: of its own key, and of the keys before it.
-    by_id: HashMap<LeaseId, (Option<i64>, Option<i64>)>,
+    targets: HashMap<i64, ServerWatch>,
+    by_id: HashMap<LeaseId, WatchIds>,
     /// The own keys to watch later, and when.
-    later: VecDeque<(Instant, Target)>,
+    later: VecDeque<(Instant, ServerWatch)>,
+    /// The keys to read once more (W1).
+    rechecks: Vec<Recheck>,
     next: i64,
     requests: Option<UnboundedSender<WatchRequest>>,
     /// The engine is gone.
@@ -206,6 +222,8 @@ impl Drop for WatchTask {
             targets: std::mem::take(&mut self.targets),
             by_id: std::mem::take(&mut self.by_id),
             later: std::mem::take(&mut self.later),
+            // The watches are made anew, which checks all keys again.
+            rechecks: Vec::new(),
             next: self.next,
             requests: None,
             over: false,
@@ -258,7 +276,9 @@ impl WatchTask {
         };
         loop {
             let due = self.due();
+            let has_rechecks = !self.rechecks.is_empty();
             tokio::select! {
+                biased;
                 command = self.received.recv() => match command {
                     Some(command) => self.handle(command),
                     None => return End::Over,
@@ -276,41 +296,61 @@ impl WatchTask {
                         return End::Broken;
                     }
                 },
+                // No further message is there.
+                () = std::future::ready(()), if has_rechecks => self.start_rechecks(),
             }
         }
+    }
+
+    /// Reads the keys whose deletion the new watches may have missed (W1).
+    fn start_rechecks(&mut self) {
+        let rechecks = std::mem::take(&mut self.rechecks);
+        let client = self.client.clone();
+        let watches = self.watches.clone();
+        self.executor.spawn(async move { run_rechecks(rechecks, &client, &watches).await });
     }
 
     fn handle(&mut self, command: Command) {
         match command {
             Command::Watch(id, wanted) => {
                 let (key, from) = wanted.own;
-                let own = Target { id, span: (key, Vec::new()), from, keys: None };
+                let own = ServerWatch { id, span: (key, Vec::new()), from, keys: None };
                 self.later.push_back((Instant::now() + LATER, own));
-                let before = wanted.before.map(|before| self.add(Target::of(id, before)));
-                self.by_id.insert(id, (None, before));
+                self.by_id.insert(id, WatchIds::default());
+                self.retarget(id, wanted.before);
             }
-            Command::Retarget(id, before) => {
-                let Some((_, known)) = self.by_id.get(&id).copied() else { return };
-                if let Some(watch) = known {
-                    if self.targets.get(&watch).is_some_and(|target| {
-                        target.span == before.span && target.keys.as_ref() == Some(&before.keys)
-                    }) {
-                        return;
-                    }
-                    self.drop_watch(watch);
-                }
-                let watch = self.add(Target::of(id, before));
-                if let Some((_, known)) = self.by_id.get_mut(&id) {
-                    *known = Some(watch);
-                }
-            }
+            Command::Retarget(id, before) => self.retarget(id, before),
             Command::Forget(id) => {
-                let Some((own, before)) = self.by_id.remove(&id) else { return };
+                let Some(WatchIds { own, before, .. }) = self.by_id.remove(&id) else { return };
                 self.later.retain(|(_, own)| own.id != id);
-                for watch in [own, before].into_iter().flatten() {
+                for watch in before.into_iter().chain(own) {
                     self.drop_watch(watch);
                 }
             }
+        }
+    }
+
+    /// Watches these keys in place of those before. A watch that is there already stays: so it has
+    /// missed nothing.
+    fn retarget(&mut self, id: LeaseId, before: Predecessors) {
+        let Some(WatchIds { before: known, .. }) = self.by_id.get_mut(&id) else { return };
+        let known = std::mem::take(known);
+        let mut wanted = before.watches(id);
+        let mut kept = Vec::with_capacity(wanted.len());
+        for number in known {
+            let watch = self.targets.get(&number);
+            let same = |wanted: &ServerWatch| watch.is_some_and(|watch| watch.covers_as(wanted));
+            if let Some(at) = wanted.iter().position(same) {
+                wanted.swap_remove(at);
+                kept.push(number);
+            } else {
+                self.drop_watch(number);
+            }
+        }
+        kept.extend(wanted.into_iter().map(|watch| self.add(watch)));
+        if let Some(ids) = self.by_id.get_mut(&id) {
+            ids.before = kept;
+            ids.blockers = before.blockers;
         }
     }
 
@@ -326,13 +366,13 @@ impl WatchTask {
             let Some((_, target)) = self.later.pop_front() else { return };
             let id = target.id;
             let watch = self.add(target);
-            if let Some((own, _)) = self.by_id.get_mut(&id) {
-                *own = Some(watch);
+            if let Some(ids) = self.by_id.get_mut(&id) {
+                ids.own = Some(watch);
             }
         }
     }
 
-    fn add(&mut self, target: Target) -> i64 {
+    fn add(&mut self, target: ServerWatch) -> i64 {
         self.next += 1;
         self.send(create(self.next, &target));
         self.targets.insert(self.next, target);
@@ -367,16 +407,24 @@ impl WatchTask {
         let Some(target) = self.targets.get_mut(&watch) else { return true };
         if let Some(header) = &response.header {
             if target.may_have_missed(response.created, header.revision) {
-                let recheck = target.recheck(header.revision);
-                let client = self.client.clone();
-                let watches = self.watches.clone();
-                self.executor.spawn(recheck.run(client, watches));
+                self.rechecks.push(target.recheck(header.revision));
             }
             target.from = target.from.max(header.revision + 1);
         }
-        for event in &response.events {
-            if let Some(hint) = target.hint(event) {
-                self.watches.notify(target.id, hint);
+        let id = target.id;
+        let events = response.events.iter().filter_map(|event| target.matters(event));
+        let events: Vec<EventOf> = events.collect();
+        for event in events {
+            match event {
+                EventOf::OwnKey => {
+                    self.watches.notify(id, Hint::CheckLease);
+                }
+                EventOf::Deletion(key) => {
+                    let Some(ids) = self.by_id.get_mut(&id) else { continue };
+                    if !ids.blockers.remove(&key) {
+                        self.watches.notify(id, Hint::LookAgain);
+                    }
+                }
             }
         }
         true
@@ -395,11 +443,11 @@ impl WatchTask {
         self.watches.notify(id, Hint::CheckLease);
         target.from = target.from.max(response.compact_revision);
         let next = self.add(target);
-        if let Some((own, before)) = self.by_id.get_mut(&id) {
-            if *own == Some(watch) {
-                *own = Some(next);
-            } else if *before == Some(watch) {
-                *before = Some(next);
+        if let Some(ids) = self.by_id.get_mut(&id) {
+            for number in ids.before.iter_mut().chain(&mut ids.own) {
+                if *number == watch {
+                    *number = next;
+                }
             }
         }
     }

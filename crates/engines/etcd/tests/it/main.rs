@@ -3,6 +3,7 @@
 mod access;
 mod checkup;
 mod concurrency;
+mod costs;
 mod elections;
 mod go;
 mod members;
@@ -10,4 +11,5 @@ mod requests;
 mod runtimes;
 mod support;
 mod traps;
+mod turns;
 mod watches;

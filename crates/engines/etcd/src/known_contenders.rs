@@ -22,7 +22,8 @@ use std::sync::Arc;
 use holdline_core::{FencingToken, Hold, LeaseId, LockName, Moment};
 use parking_lot::Mutex;
 
-use crate::sessions::Session;
+use crate::queue::Blockers;
+use crate::sessions::EtcdSession;
 
 /// At this number of lease ids, and each doubling of it, those with an expired session are dropped.
 /// Those of H3 stay: the session may live longer than is known here.
@@ -30,11 +31,11 @@ const SWEEP: usize = 1_024;
 
 /// What is known about one lease id.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct KnownContender {
     pub(crate) key: Vec<u8>,
     /// The number in the key, and the session that it is of.
-    pub(crate) number: Option<(u32, Arc<Session>)>,
-    pub(crate) session: Arc<Session>,
+    pub(crate) number: Option<(u32, Arc<EtcdSession>)>,
+    pub(crate) session: Arc<EtcdSession>,
     /// The revision that made the key; 0 if it is not known. The same key with another one belongs
     /// to another lease id.
     pub(crate) created: i64,
@@ -52,18 +53,20 @@ pub(crate) struct Held {
     pub(crate) terms: Option<Hold>,
     /// The newest known revision that wrote the key; 0 if none is known.
     pub(crate) written: i64,
-    /// The keys that must be deleted before it holds the name, and the revision of that read.
-    pub(crate) blockers: Vec<Vec<u8>>,
+    /// What blocks it, and the revision of that read.
+    pub(crate) blockers: Blockers,
     pub(crate) read_at: i64,
+    /// When a majority has last confirmed that it waits.
+    pub(crate) confirmed: Moment,
 }
 
 /// All known lease ids.
 #[derive(Default)]
-pub(crate) struct HeldIds(Mutex<HashMap<(LeaseId, LockName), Held>>);
+pub(crate) struct KnownContenders(Mutex<HashMap<(LeaseId, LockName), KnownContender>>);
 
-impl Held {
-    pub(crate) fn new(key: Vec<u8>, session: Arc<Session>) -> Held {
-        Held {
+impl KnownContender {
+    pub(crate) fn new(key: Vec<u8>, session: Arc<EtcdSession>) -> KnownContender {
+        KnownContender {
             key,
             number: None,
             session,
@@ -75,67 +78,81 @@ impl Held {
             asked: None,
             terms: None,
             written: 0,
-            blockers: Vec::new(),
+            blockers: Blockers::default(),
             read_at: 0,
+            confirmed: Moment::ORIGIN,
         }
+    }
+
+    /// Returns whether it waited when its place was read last.
+    pub(crate) fn is_blocked(&self) -> bool {
+        self.token.is_none() && !self.blockers.is_empty()
     }
 
     /// Returns whether the key that was made at this revision may be its own.
     pub(crate) fn may_be_made_at(&self, revision: i64) -> bool {
         self.created == 0 || self.created == revision
     }
-
-    /// Returns the key that excludes it for as long as the key exists. `None` if the deletion of
-    /// any one of several keys may be enough.
-    pub(crate) fn blocker(&self) -> Option<&Vec<u8>> {
-        match (self.token, self.blockers.as_slice()) {
-            (None, [one]) => Some(one),
-            _ => None,
-        }
-    }
 }
 
-impl HeldIds {
-    pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<Held> {
+impl KnownContenders {
+    pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<KnownContender> {
         self.0.lock().get(&(id, name.clone())).cloned()
     }
 
-    pub(crate) fn note(&self, name: &LockName, id: LeaseId, held: Held, now: Moment) {
+    pub(crate) fn note(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        contender: KnownContender,
+        now: Moment,
+    ) {
         let mut known = self.0.lock();
         sweep(&mut known, now);
-        known.insert((id, name.clone()), held);
+        known.insert((id, name.clone()), contender);
     }
 
     /// Records a lease id that another process asked for, unless a request of this engine has
     /// recorded it meanwhile; returns what is recorded.
-    pub(crate) fn adopt(&self, name: &LockName, id: LeaseId, held: Held, now: Moment) -> Held {
+    pub(crate) fn adopt(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        contender: KnownContender,
+        now: Moment,
+    ) -> KnownContender {
         let mut known = self.0.lock();
         sweep(&mut known, now);
-        known.entry((id, name.clone())).or_insert(held).clone()
+        known.entry((id, name.clone())).or_insert(contender).clone()
     }
 
     /// Changes what is known, if the id is known.
-    pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.0.lock().get_mut(&(id, name.clone())) {
-            change(held);
+    pub(crate) fn update(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        change: impl FnOnce(&mut KnownContender),
+    ) {
+        if let Some(contender) = self.0.lock().get_mut(&(id, name.clone())) {
+            change(contender);
         }
     }
 
     /// Records that a request has its reply.
     pub(crate) fn answered(&self, name: &LockName, id: LeaseId) {
-        self.update(name, id, |held| held.in_flight = held.repeated);
+        self.update(name, id, |contender| contender.in_flight = contender.repeated);
     }
 
     /// Forgets a lease id for which the store has no key, unless a request may still make it (H3).
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
-        self.remove(name, id, |held| !held.in_flight);
+        self.remove(name, id, |contender| !contender.in_flight);
     }
 
     /// As [`forget`](Self::forget), after a read that began when `seen` was known (H4).
-    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &Held) {
-        self.remove(name, id, |held| {
-            let is_same = held.created == seen.created && held.key == seen.key;
-            is_same && !seen.in_flight && !held.in_flight
+    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &KnownContender) {
+        self.remove(name, id, |contender| {
+            let is_same = contender.created == seen.created && contender.key == seen.key;
+            is_same && !seen.in_flight && !contender.in_flight
         });
     }
 
@@ -144,7 +161,7 @@ impl HeldIds {
         self.remove(name, id, |_| true);
     }
 
-    fn remove(&self, name: &LockName, id: LeaseId, wanted: impl FnOnce(&Held) -> bool) {
+    fn remove(&self, name: &LockName, id: LeaseId, wanted: impl FnOnce(&KnownContender) -> bool) {
         let mut known = self.0.lock();
         let Entry::Occupied(entry) = known.entry((id, name.clone())) else { return };
         if wanted(entry.get())
@@ -156,9 +173,9 @@ impl HeldIds {
 }
 
 /// Drops the lease ids whose session has expired, if there are many.
-fn sweep(known: &mut HashMap<(LeaseId, LockName), Held>, now: Moment) {
+fn sweep(known: &mut HashMap<(LeaseId, LockName), KnownContender>, now: Moment) {
     if known.len() >= SWEEP && known.len().is_power_of_two() {
-        known.retain(|_, held| held.in_flight || !held.session.left(now).is_zero());
+        known.retain(|_, contender| contender.in_flight || !contender.session.left(now).is_zero());
     }
 }
 
@@ -170,17 +187,17 @@ mod tests {
 
     #[test]
     fn a_lease_id_keeps_its_key_while_a_request_may_make_it() {
-        let ids = HeldIds::default();
+        let ids = KnownContenders::default();
         let name = LockName::new("a").expect("a name");
         let one = LeaseId::from_bytes([1; 16]);
         let other = LeaseId::from_bytes([2; 16]);
-        let session = Arc::new(Session::found(7, Duration::from_secs(1)));
+        let session = Arc::new(EtcdSession::found(7, Duration::from_secs(1)));
         let note = |id, in_flight| {
             let number = session.take_number(&name);
-            let mut held = Held::new(vec![], session.clone());
-            held.number = Some((number, session.clone()));
-            held.in_flight = in_flight;
-            ids.note(&name, id, held, Moment::ORIGIN);
+            let mut contender = KnownContender::new(vec![], session.clone());
+            contender.number = Some((number, session.clone()));
+            contender.in_flight = in_flight;
+            ids.note(&name, id, contender, Moment::ORIGIN);
             number
         };
         assert_eq!(note(one, true), 0);
@@ -196,21 +213,21 @@ mod tests {
 
     #[test]
     fn the_reply_to_one_of_two_requests_leaves_the_other_in_flight() {
-        let ids = HeldIds::default();
+        let ids = KnownContenders::default();
         let name = LockName::new("a").expect("a name");
         let id = LeaseId::from_bytes([1; 16]);
-        let session = Arc::new(Session::found(7, Duration::from_secs(1)));
+        let session = Arc::new(EtcdSession::found(7, Duration::from_secs(1)));
         let note = |repeated| {
-            let mut held = Held::new(vec![], session.clone());
-            held.in_flight = true;
-            held.repeated = repeated;
-            ids.note(&name, id, held, Moment::ORIGIN);
+            let mut contender = KnownContender::new(vec![], session.clone());
+            contender.in_flight = true;
+            contender.repeated = repeated;
+            ids.note(&name, id, contender, Moment::ORIGIN);
         };
         note(false);
         note(true);
         ids.answered(&name, id);
         ids.forget(&name, id);
-        assert!(ids.find(&name, id).is_some_and(|held| held.in_flight));
+        assert!(ids.find(&name, id).is_some_and(|contender| contender.in_flight));
         note(false);
         ids.answered(&name, id);
         ids.forget(&name, id);

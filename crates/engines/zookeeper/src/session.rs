@@ -42,7 +42,7 @@ pub(crate) struct SessionTiming {
 }
 
 /// A session of ZooKeeper.
-pub(crate) struct Session {
+pub(crate) struct ZooKeeperSession {
     connection: Mutex<Option<Connection>>,
     time: Duration,
     /// How much of the timeout is counted on.
@@ -56,13 +56,13 @@ pub(crate) struct Session {
     pub(crate) ended: Notify,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for ZooKeeperSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("ZooKeeperSession").field("time", &self.time).finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl ZooKeeperSession {
     /// Begins with a session that was opened by a request sent at `opened`.
     pub(crate) fn begin(
         connection: Connection,
@@ -70,9 +70,9 @@ impl Session {
         timing: SessionTiming,
         pauses: Pauses,
         clock: &Arc<dyn Clock>,
-    ) -> Arc<Session> {
+    ) -> Arc<ZooKeeperSession> {
         let connection = Some(connection);
-        let session = Arc::new(Session::of(connection, opened, timing, pauses));
+        let session = Arc::new(ZooKeeperSession::of(connection, opened, timing, pauses));
         tokio::spawn(watch_pauses(Arc::downgrade(&session), clock.clone()));
         session
     }
@@ -82,8 +82,8 @@ impl Session {
         opened: Moment,
         timing: SessionTiming,
         pauses: Pauses,
-    ) -> Session {
-        Session {
+    ) -> ZooKeeperSession {
+        ZooKeeperSession {
             connection: Mutex::new(connection),
             time: timing.timeout,
             sure: timing.sure(),
@@ -227,7 +227,7 @@ impl SessionTiming {
 
 /// Checks for pauses for as long as the session is used. It runs where the client sends the
 /// heartbeats, so a delay of those also delays these checks.
-async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
+async fn watch_pauses(session: Weak<ZooKeeperSession>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
         let next = session.check_pauses(clock.now());
         drop(session);
@@ -267,7 +267,7 @@ mod tests {
         let time = 4 * SECOND;
         let half_tick = SECOND / 10;
         let timing = SessionTiming { timeout: time, half_tick };
-        let session = Session::of(None, opened, timing, timing.pauses(opened));
+        let session = ZooKeeperSession::of(None, opened, timing, timing.pauses(opened));
         let run = |times: Duration| {
             let end = clock.now().after(times);
             while clock.now() < end {

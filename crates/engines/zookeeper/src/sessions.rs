@@ -5,7 +5,7 @@
 //!   its time is over, the engine deletes its nodes. If the process cannot do it, the servers do,
 //!   after the same time. So no reply promises more time than the group has left.
 //! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
-//!   (H2 of `held`), and shares its sockets. So a copy opens no session.
+//!   (H2 of `known_contenders`), and shares its sockets. So a copy opens no session.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 
@@ -25,7 +25,7 @@ use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied};
 use crate::options::ZooKeeperOptions;
 use crate::pauses::Pauses;
-use crate::session::{Session, SessionTiming, silence};
+use crate::session::{SessionTiming, ZooKeeperSession, silence};
 
 /// The contenders that expire together: those of one client with one duration, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,10 +34,10 @@ pub(crate) struct Group(ClientId, u64);
 /// The pause before the members are asked for a session again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<ZooKeeperSession>>>>;
 
 /// The sessions of one engine.
-pub(crate) struct Sessions {
+pub(crate) struct ZooKeeperSessions {
     options: ZooKeeperOptions,
     /// How often the members report heartbeats to the leader.
     half_tick: Duration,
@@ -63,20 +63,20 @@ impl Group {
     }
 }
 
-impl std::fmt::Debug for Sessions {
+impl std::fmt::Debug for ZooKeeperSessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sessions").finish_non_exhaustive()
+        f.debug_struct("ZooKeeperSessions").finish_non_exhaustive()
     }
 }
 
-impl Sessions {
+impl ZooKeeperSessions {
     /// `shortest` is the servers' shortest session. Unless configured, it is two ticks.
     pub(crate) fn new(
         options: ZooKeeperOptions,
         shortest: Duration,
         clock: Arc<dyn Clock>,
-    ) -> Sessions {
-        Sessions {
+    ) -> ZooKeeperSessions {
+        ZooKeeperSessions {
             options,
             half_tick: shortest / 4,
             clock,
@@ -96,7 +96,7 @@ impl Sessions {
 
     /// Returns the session of a group. Opens a new one if there is none, or if the present one
     /// counts for little after a pause. Existing contenders stay with the old one.
-    pub(crate) async fn obtain(&self, key: Group) -> Result<Arc<Session>, LockError> {
+    pub(crate) async fn obtain(&self, key: Group) -> Result<Arc<ZooKeeperSession>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
         let now = self.clock.now();
@@ -114,7 +114,7 @@ impl Sessions {
     ///
     /// # Errors
     /// `Invalid`: the servers do not allow this timeout. `Refused`: this process is a copy by fork.
-    pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
+    pub(crate) async fn open(&self, time: Duration) -> Result<Arc<ZooKeeperSession>, LockError> {
         check_process()?;
         let started = Instant::now();
         let timing = SessionTiming { timeout: time, half_tick: self.half_tick };
@@ -143,7 +143,7 @@ impl Sessions {
             return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
         let connection = Connection::new(client, &self.options);
-        Ok(Session::begin(connection, before, timing, pauses, &self.clock))
+        Ok(ZooKeeperSession::begin(connection, before, timing, pauses, &self.clock))
     }
 
     /// Checks for pauses of this process while a future runs. The duration of the future is no
@@ -228,7 +228,7 @@ impl Sessions {
     }
 
     /// Uses a session for no new contender.
-    pub(crate) fn retire(&self, session: &Arc<Session>) {
+    pub(crate) fn retire(&self, session: &Arc<ZooKeeperSession>) {
         for slot in self.slots.lock().values() {
             // A session that is being opened is another one.
             if let Ok(mut slot) = slot.try_lock() {
@@ -238,7 +238,7 @@ impl Sessions {
     }
 
     /// Closes the session of a group, if `unused` says that no contender belongs to it.
-    pub(crate) async fn close(&self, key: Group, unused: impl Fn(&Arc<Session>) -> bool) {
+    pub(crate) async fn close(&self, key: Group, unused: impl Fn(&Arc<ZooKeeperSession>) -> bool) {
         let Some(slot) = self.slots.lock().get(&key).cloned() else { return };
         let mut slot = slot.lock().await;
         if self.kept.lock().contains_key(&key) {
@@ -285,9 +285,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn sessions(clock: &ManualClock) -> Sessions {
+    fn sessions(clock: &ManualClock) -> ZooKeeperSessions {
         let options = ZooKeeperOptions::from_url("zk://127.0.0.1:2181").expect("a good URL");
-        Sessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
+        ZooKeeperSessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
     }
 
     #[test]

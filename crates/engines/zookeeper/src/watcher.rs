@@ -21,7 +21,7 @@ use crate::client::messages::Event;
 use crate::client::{SessionState, Watch};
 use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::held::Held;
+use crate::known_contenders::KnownContender;
 use crate::store::Store;
 use holdline_net::executor::Executor;
 
@@ -56,9 +56,9 @@ impl Store {
     ) -> Hints {
         let stream = Watches::open(&self.watches, id);
         let (listening, mut dropped) = oneshot::channel();
-        match self.held.find(name, id) {
-            Some(held) => {
-                let mut task = WatchTask { store: self.clone(), name: name.clone(), id, held };
+        match self.contenders.find(name, id) {
+            Some(contender) => {
+                let mut task = WatchTask { store: self.clone(), name: name.clone(), id, contender };
                 executor.spawn(async move {
                     tokio::select! {
                         // Nothing is ever sent: it completes when the stream is dropped.
@@ -81,7 +81,7 @@ struct WatchTask {
     store: Arc<Store>,
     name: LockName,
     id: LeaseId,
-    held: Held,
+    contender: KnownContender,
 }
 
 impl WatchTask {
@@ -91,8 +91,8 @@ impl WatchTask {
 
     /// Watches until the session ends.
     async fn listen(&mut self) {
-        let session = self.held.session.clone();
-        let changed = self.held.changed.clone();
+        let session = self.contender.session.clone();
+        let changed = self.contender.changed.clone();
         let mut own: Option<NextEvent> = None;
         let mut before: Option<NextEvent> = None;
         let mut wants_own = false;
@@ -153,22 +153,22 @@ impl WatchTask {
         before: &mut Option<NextEvent>,
         wants_before: &mut bool,
     ) -> Result<(), RequestError> {
-        if let Some(held) = self.store.held.find(&self.name, self.id) {
-            self.held = held;
+        if let Some(contender) = self.store.contenders.find(&self.name, self.id) {
+            self.contender = contender;
         }
         if *wants_before && before.is_none() {
             *before = self.arm_before(connection).await?;
             *wants_before = false;
         }
         if *wants_own && own.is_none() {
-            let path = self.store.path(&self.name, &self.held);
+            let path = self.store.path(&self.name, &self.contender);
             let found = match path {
                 Some(path) => connection.watch_data(&path).await?,
                 None => None,
             };
             match found {
                 Some((stat, watch)) => {
-                    if stat.version != self.held.version {
+                    if stat.version != self.contender.version {
                         self.notify(Hint::CheckLease);
                     }
                     *own = Some(next_event(watch));
@@ -182,11 +182,11 @@ impl WatchTask {
 
     /// Watches the node before; if there are several, watches whether any is deleted.
     async fn arm_before(&self, connection: &Connection) -> Result<Option<NextEvent>, RequestError> {
-        if self.held.token.is_some() {
+        if self.contender.token.is_some() {
             return Ok(None);
         }
         let layout = &self.store.layout;
-        match self.held.blockers.as_slice() {
+        match self.contender.blockers.as_slice() {
             [] => {}
             [one] => {
                 if let Some((_, watch)) =

@@ -8,6 +8,9 @@
 //!   waits, and so does every contender after it.
 //! - Q2: new contenders join at the end. So a holder stays a holder until it leaves, and only a
 //!   contender that leaves lets another in. An outdated view never lets a contender in too early.
+//! - Q3: a contender waits as long as all its blockers are there, whoever else leaves, and in
+//!   whatever order. So it watches its blockers and nothing else, and looks again when one of them
+//!   leaves. Their number does not depend on the number of waiters.
 
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
@@ -60,16 +63,11 @@ impl<C: Contender> SequencedQueue<C> {
         Some((&self.contenders[at], at.checked_sub(self.holding)))
     }
 
-    /// Returns the contenders that a waiting lease id must see leave before it can hold the name:
-    /// the nearest one that excludes it; or, for permits, all before it, since any may be the one.
+    /// Returns the contenders that block a lease id, nearest first, as [`blockers`]. If it holds the
+    /// name there are none.
     pub fn blockers(&self, id: LeaseId) -> Vec<&C> {
         let Some(at) = self.contenders.iter().position(|one| one.is(id)) else { return Vec::new() };
-        let mut before = self.contenders[..at].iter();
-        match self.contenders[at].mode() {
-            Mode::Permits { .. } => before.collect(),
-            Mode::Exclusive => before.next_back().into_iter().collect(),
-            Mode::Shared => before.rfind(|one| one.mode() != Mode::Shared).into_iter().collect(),
-        }
+        blockers(self.contenders[at].mode(), self.contenders[..at].iter().rev())
     }
 
     /// Returns the semaphore's total; `None` if the name is not used as a semaphore.
@@ -93,6 +91,50 @@ impl<C: Contender> SequencedQueue<C> {
         } else {
             mode.check_beside(self.permits_of(), engine)
         }
+    }
+}
+
+/// Returns the contenders that block a contender of this mode: as long as all of them are there, it
+/// waits (Q3). None: it holds the name.
+///
+/// `nearest_first` has the contenders before it, beginning with the one directly before. It may end
+/// early, after [`most_blockers`].
+///
+/// - An exclusive contender is blocked by the one directly before it.
+/// - A shared one is blocked by the nearest that is not shared.
+/// - For permits, these are the nearest whose permits, together with its own, are more than there
+///   are. A contender of another kind blocks alone.
+pub fn blockers<'c, C: Contender + 'c>(
+    mode: Mode,
+    nearest_first: impl IntoIterator<Item = &'c C>,
+) -> Vec<&'c C> {
+    let mut before = nearest_first.into_iter();
+    let Mode::Permits { count, of } = mode else {
+        let blocks = |one: &&C| mode == Mode::Exclusive || one.mode() != Mode::Shared;
+        return before.find(blocks).into_iter().collect();
+    };
+    let mut used = count;
+    let mut blockers = Vec::new();
+    for one in before {
+        blockers.push(one);
+        used = match one.mode() {
+            Mode::Permits { count, of: total } if total == of => used.saturating_add(count),
+            _ => return blockers,
+        };
+        if used > of {
+            return blockers;
+        }
+    }
+    Vec::new()
+}
+
+/// Returns how many of the nearest contenders [`blockers`] looks at, at most. For a shared mode,
+/// those that are shared do not count.
+pub fn most_blockers(mode: Mode) -> usize {
+    match mode {
+        Mode::Exclusive | Mode::Shared => 1,
+        Mode::Permits { count, of } => usize::try_from(of.saturating_sub(count))
+            .map_or(usize::MAX, |more| more.saturating_add(1)),
     }
 }
 
@@ -207,13 +249,67 @@ mod tests {
             (vec![Exclusive, Exclusive, Exclusive], 3, vec![2]),
             (vec![Exclusive, Shared, Shared], 3, vec![1]),
             (vec![Shared, Shared, Exclusive], 3, vec![2]),
-            (vec![permits(3), permits(1), permits(2)], 3, vec![1, 2]),
+            (vec![Exclusive, Shared, Exclusive], 2, vec![1]),
+            (vec![permits(3), permits(1), permits(2)], 3, vec![2, 1]),
+            (vec![permits(1); 7], 7, vec![6, 5, 4, 3]),
+            (vec![permits(1), permits(4), permits(1)], 3, vec![2]),
+            (vec![permits(1), permits(2)], 2, vec![]),
+            (vec![Exclusive, permits(1), permits(1)], 3, vec![2, 1]),
+            (vec![permits(1), Exclusive, permits(1)], 3, vec![2]),
+            (vec![Mode::Permits { count: 1, of: 9 }, permits(1)], 2, vec![1]),
             (vec![Exclusive], 9, vec![]),
         ] {
             let queue = queue(&modes);
             let found = queue.blockers(LeaseId::from_bytes([of; 16]));
             assert_eq!(found.iter().map(|one| one.0).collect::<Vec<_>>(), blockers, "{modes:?}");
         }
+    }
+
+    /// Every queue of up to five, and every set of contenders that may have left it.
+    #[test]
+    fn a_contender_waits_exactly_as_long_as_all_its_blockers_are_there() {
+        let modes = [Exclusive, Shared, permits(1), permits(2), permits(4)];
+        let mut waits = 0;
+        for length in 1..=5_u32 {
+            for number in 0..modes.len().pow(length) {
+                let digit = |at: u32| number / modes.len().pow(at) % modes.len();
+                let asked: Vec<Mode> = (0..length).map(|at| modes[digit(at)]).collect();
+                waits += check_all_departures(&asked);
+            }
+        }
+        assert!(waits > 10_000, "{waits}");
+    }
+
+    /// Checks the last contender; returns in how many cases it waits.
+    fn check_all_departures(modes: &[Mode]) -> usize {
+        let place = u8::try_from(modes.len()).expect("few");
+        let id = LeaseId::from_bytes([place; 16]);
+        let present = |left: u32| {
+            let stays = |(at, _): &(u8, &Mode)| left & (1 << at) == 0;
+            let contenders = (1..).zip(modes).filter(stays);
+            SequencedQueue::new(contenders.map(|(at, mode)| Numbered(at, *mode)).collect())
+        };
+        let queue = present(0);
+        let blockers: Vec<u8> = queue.blockers(id).iter().map(|one| one.0).collect();
+        assert_eq!(blockers.is_empty(), queue.find(id).is_some_and(|(_, waits)| waits.is_none()));
+        // The nearest are enough to find them.
+        let own = modes[modes.len() - 1];
+        let counts = |one: &&Numbered| own != Shared || one.1 != Shared;
+        let before = queue.contenders().iter().rev().skip(1);
+        let nearest = before.filter(counts).take(most_blockers(own));
+        let found: Vec<u8> = super::blockers(own, nearest).iter().map(|one| one.0).collect();
+        assert_eq!(found, blockers, "{modes:?}");
+        let mut waits = 0;
+        for left in (0..1 << place).step_by(2) {
+            let queue = present(left);
+            let there = |at: &u8| left & (1 << at) == 0;
+            let is_waiting = queue.find(id).is_some_and(|(_, waits)| waits.is_some());
+            if !blockers.is_empty() && blockers.iter().all(there) {
+                assert!(is_waiting, "{modes:?} without {left:b}");
+            }
+            waits += usize::from(is_waiting);
+        }
+        waits
     }
 
     #[test]

@@ -8,9 +8,11 @@
 //!   waits, and so does every contender after it.
 //! - Q2: new contenders join at the end. So a holder stays a holder until it leaves, and only a
 //!   contender that leaves lets another in. An outdated view never lets a contender in too early.
-//! - Q3: a contender waits as long as all its blockers are there, whoever else leaves, and in
-//!   whatever order. So it watches its blockers and nothing else, and looks again when one of them
-//!   leaves. Their number does not depend on the number of waiters.
+//! - Q3: a contender waits exactly as long as the contenders before it weigh too much together
+//!   ([`weight_before`], [`most_weight_before`]). While those that it knows of weigh too much, it
+//!   waits, whoever else leaves, and in whatever order. So it watches its [`blockers`], the nearest
+//!   that weigh too much, and looks again when enough of them have left. Their number does not
+//!   depend on the number of waiters.
 
 use crate::capabilities::Capabilities;
 use crate::error::LockError;
@@ -94,34 +96,46 @@ impl<C: Contender> SequencedQueue<C> {
     }
 }
 
+/// Returns how much a contender of the mode `other` weighs for one of the mode `own` that is behind
+/// it: a shared one does not block a shared one; permits weigh as many as they are; a contender that
+/// excludes it weighs more than it allows.
+pub fn weight_before(own: Mode, other: Mode) -> u32 {
+    match (own, other) {
+        (Mode::Exclusive, _) => 1,
+        (Mode::Shared, Mode::Shared) => 0,
+        (Mode::Shared, _) => 1,
+        (Mode::Permits { of, .. }, Mode::Permits { count, of: total }) if total == of => count,
+        (Mode::Permits { of, .. }, _) => of,
+    }
+}
+
+/// Returns how much the contenders before one of this mode may weigh together while it holds the
+/// name (Q3).
+pub fn most_weight_before(own: Mode) -> u32 {
+    match own {
+        Mode::Exclusive | Mode::Shared => 0,
+        Mode::Permits { count, of } => of.saturating_sub(count),
+    }
+}
+
 /// Returns the contenders that block a contender of this mode: as long as all of them are there, it
 /// waits (Q3). None: it holds the name.
 ///
 /// `nearest_first` has the contenders before it, beginning with the one directly before. It may end
 /// early, after [`most_blockers`].
-///
-/// - An exclusive contender is blocked by the one directly before it.
-/// - A shared one is blocked by the nearest that is not shared.
-/// - For permits, these are the nearest whose permits, together with its own, are more than there
-///   are. A contender of another kind blocks alone.
 pub fn blockers<'c, C: Contender + 'c>(
     mode: Mode,
     nearest_first: impl IntoIterator<Item = &'c C>,
 ) -> Vec<&'c C> {
-    let mut before = nearest_first.into_iter();
-    let Mode::Permits { count, of } = mode else {
-        let blocks = |one: &&C| mode == Mode::Exclusive || one.mode() != Mode::Shared;
-        return before.find(blocks).into_iter().collect();
-    };
-    let mut used = count;
+    let mut weight = 0_u32;
     let mut blockers = Vec::new();
-    for one in before {
-        blockers.push(one);
-        used = match one.mode() {
-            Mode::Permits { count, of: total } if total == of => used.saturating_add(count),
-            _ => return blockers,
-        };
-        if used > of {
+    for one in nearest_first {
+        let more = weight_before(mode, one.mode());
+        if more > 0 {
+            weight = weight.saturating_add(more);
+            blockers.push(one);
+        }
+        if weight > most_weight_before(mode) {
             return blockers;
         }
     }
@@ -131,11 +145,7 @@ pub fn blockers<'c, C: Contender + 'c>(
 /// Returns how many of the nearest contenders [`blockers`] looks at, at most. For a shared mode,
 /// those that are shared do not count.
 pub fn most_blockers(mode: Mode) -> usize {
-    match mode {
-        Mode::Exclusive | Mode::Shared => 1,
-        Mode::Permits { count, of } => usize::try_from(of.saturating_sub(count))
-            .map_or(usize::MAX, |more| more.saturating_add(1)),
-    }
+    usize::try_from(most_weight_before(mode)).map_or(usize::MAX, |most| most.saturating_add(1))
 }
 
 /// Makes the error for an operation that such an engine lacks: every one but to revoke a grant by
@@ -304,6 +314,9 @@ mod tests {
             let queue = present(left);
             let there = |at: &u8| left & (1 << at) == 0;
             let is_waiting = queue.find(id).is_some_and(|(_, waits)| waits.is_some());
+            let before = queue.contenders().iter().take_while(|one| !one.is(id));
+            let weight: u32 = before.map(|one| weight_before(own, one.1)).sum();
+            assert_eq!(is_waiting, weight > most_weight_before(own), "{modes:?}, {left:b}");
             if !blockers.is_empty() && blockers.iter().all(there) {
                 assert!(is_waiting, "{modes:?} without {left:b}");
             }

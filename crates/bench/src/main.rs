@@ -45,6 +45,7 @@ fn main() -> ExitCode {
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
         ["zookeeper"] => zookeeper::section(),
+        ["zookeeper-costs"] => zookeeper::costs(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
@@ -61,7 +62,7 @@ fn main() -> ExitCode {
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | mysql | \
+            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | zookeeper-costs | mysql | \
                 peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
                 redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS]";

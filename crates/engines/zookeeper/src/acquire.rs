@@ -9,10 +9,13 @@
 //!   may not queue               -> delete the node, busy
 //!   otherwise                   -> queued, behind the nodes before it
 //! repeated:
-//!   the node exists             -> by the nodes before it: granted or queued
+//!   the node exists             -> by the nodes before it: queued, or granted once a majority has
+//!                                  proven the session
 //!   its answer was lost         -> search for it by the lease id in its name
 //!   it is gone                  -> cancelled, revoked or unknown
-//! a waiter watches the node before its own; when that is deleted, it reads the queue again
+//! a waiter watches the node before its own; when that is deleted, it reads the queue again. For
+//! permits it watches the nearest nodes before its own that leave it too few of them
+//! while it waits, its session is not proven: nothing depends on that before the grant
 //! a wait ends with its limit, with the caller, or with the session
 //! ```
 //!
@@ -114,10 +117,9 @@ impl Store {
             return Err(asked_otherwise());
         }
         self.learn(name, id, &queue)?;
-        // The session may not have been proven since the node was created: then a majority proves
-        // it.
-        if waits.is_none() && !contender.session.is_sure(since) {
-            contender.session.keep(&*self.clock).await?;
+        // A waiter's session is proven only now, before the grant (S6 of `session`).
+        if waits.is_none() {
+            contender.session.prove_for_grant(&*self.clock, since).await?;
         }
         self.reply_for(&connection, request, &queue, since).await
     }

@@ -11,7 +11,7 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment};
+use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment, Purpose};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
@@ -127,6 +127,15 @@ impl KnownContender {
     /// Returns whether both have the same node in the same session.
     pub(crate) fn has_node_of(&self, other: &KnownContender) -> bool {
         self.child == other.child && Arc::ptr_eq(&self.session, &other.session)
+    }
+
+    /// Returns whether a renewal with this purpose needs a proof of its session: that of a waiter
+    /// does not (R4 of `renew`).
+    pub(crate) fn needs_proof(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Keep(_) => true,
+            Purpose::Wait => self.token.is_some(),
+        }
     }
 
     /// Returns the node that excludes it for as long as the node exists. `None` if the deletion of

@@ -1,10 +1,12 @@
-//! Renewal: a majority proves that the sessions exist, and every node is read.
+//! Renewal: a majority proves that the sessions of grants exist, and every node is read.
 //!
 //! - R1: a grant is renewed if its session was proven *and* its node exists: either may be gone
 //!   without the other.
 //! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
 //! - R3: a renewal forgets no lease id whose node may still be created (H4 of `known_contenders`):
 //!   the session of that request is where a release finds the node.
+//! - R4: the heartbeat of a waiter only reads, so a crowd that waits writes nothing. When the reads
+//!   show that it is first, its session is proven before the reply says so.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -35,6 +37,8 @@ const SHORTEST_GRACE: Duration = Duration::from_millis(150);
 /// The outcome of proving a session.
 #[derive(Clone, Copy)]
 enum SessionProof {
+    /// None was requested (R4).
+    NotNeeded,
     Given,
     Gone,
     Unanswered,
@@ -68,7 +72,8 @@ impl Store {
         let mut asked = FuturesUnordered::new();
         for (at, renewal) in batch.iter().enumerate() {
             let seen = self.contenders.find(&renewal.name, renewal.lease_id);
-            let session = seen.as_ref().map(|seen| seen.session.clone());
+            let proven = seen.as_ref().filter(|seen| seen.needs_proof(renewal.purpose));
+            let session = proven.map(|seen| seen.session.clone());
             let proof = session.map(|session| self.prove_once(&mut proofs, session));
             let renewed = self.renew_one(renewal, seen, proof, since);
             asked.push(async move { (at, renewed.await) });
@@ -111,7 +116,7 @@ impl Store {
         keep
     }
 
-    /// Renews one lease: proves its session and reads its node concurrently.
+    /// Renews one lease or place: proves its session, if need be, and reads its node concurrently.
     async fn renew_one(
         &self,
         renewal: &RenewRequest,
@@ -122,11 +127,11 @@ impl Store {
         let proof = async {
             match proof {
                 Some(proof) => proof.await,
-                None => SessionProof::Gone,
+                None => SessionProof::NotNeeded,
             }
         };
-        let (kept, observed) = join!(proof, self.observe(renewal, seen.as_ref()));
-        self.judge(renewal, seen, observed, kept, since).await
+        let (proof, observed) = join!(proof, self.observe(renewal, seen.as_ref()));
+        self.judge(renewal, seen, observed, proof, since).await
     }
 
     async fn observe(
@@ -153,7 +158,7 @@ impl Store {
         renewal: &RenewRequest,
         seen: Option<KnownContender>,
         observed: Result<Option<ObservedNodes>, RequestError>,
-        kept: SessionProof,
+        proof: SessionProof,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
         let name = &renewal.name;
@@ -178,18 +183,17 @@ impl Store {
         else {
             return self.missing(renewal, Some(&contender)).await;
         };
-        match kept {
+        match proof {
             SessionProof::Gone => return self.missing(renewal, Some(&contender)).await,
             SessionProof::Unanswered if contender.session.left(since).is_zero() => {
                 let message = "the session could not be proven";
                 return Err(unavailable(message, Certainty::Unknown));
             }
-            _ => {}
+            SessionProof::NotNeeded | SessionProof::Given | SessionProof::Unanswered => {}
         }
         if !contender.sessions.refresh(contender.group, since) {
             return self.missing(renewal, Some(&contender)).await;
         }
-        let left = contender.left(since);
         if observed.blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
@@ -205,7 +209,16 @@ impl Store {
                 }
                 Some((_, None)) => {}
             }
+            // It is first (R4).
+            match contender.session.prove_for_grant(&*self.clock, since).await {
+                Ok(()) => {}
+                Err(RequestError::SessionGone) => {
+                    return self.missing(renewal, Some(&contender)).await;
+                }
+                Err(failure) => return Err(failure.into_error()),
+            }
         }
+        let left = contender.left(since);
         match renewal.purpose {
             // This process was just paused, so a claim would get the same reply. If the session is
             // of no use any more, the claim is wanted: it makes the waiter join the queue again.

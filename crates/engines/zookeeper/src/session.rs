@@ -8,6 +8,8 @@
 //!   and an eighth more, which is as exactly as a pause is noticed. So this time is not counted on,
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
+//! - S6: a contender that waits needs no proof: it relies on nothing. The proof is requested when it
+//!   is first in the queue, before the grant, unless enough of the last one is left.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,6 +32,8 @@ const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
 /// A grant needs at least this part of the time that is counted on.
 const ENOUGH: u32 = 4;
+/// Before a grant, a proof is requested if less than this part of that time is left (S6).
+const WELL: u32 = 2;
 /// The interval of the checks for pauses, as a part of the silence after which a connection is
 /// dropped: the interval of the connection's own checks.
 const CHECKS: u32 = 8;
@@ -49,7 +53,7 @@ pub(crate) struct ZooKeeperSession {
     sure: Duration,
     proven: Mutex<Moment>,
     pauses: Mutex<Pauses>,
-    /// Since when no proof has counted for enough.
+    /// Since when no proof that was requested has counted for enough.
     useless_since: Mutex<Option<Moment>>,
     keeping: tokio::sync::Mutex<()>,
     /// Notified when it ends.
@@ -124,8 +128,12 @@ impl ZooKeeperSession {
             *proven = (*proven).max(counts_from);
             *proven
         };
-        if since.until(proven.after(self.sure)) >= self.enough() {
-            *self.useless_since.lock() = None;
+        let counts_for_enough = since.until(proven.after(self.sure)) >= self.enough();
+        let mut useless_since = self.useless_since.lock();
+        if counts_for_enough {
+            *useless_since = None;
+        } else {
+            useless_since.get_or_insert(since);
         }
     }
 
@@ -138,7 +146,7 @@ impl ZooKeeperSession {
     /// Returns whether a proof at `now` would count for more than half: not so soon after a long
     /// pause.
     pub(crate) fn vouches(&self, now: Moment) -> bool {
-        !self.is_over() && self.would_leave(now) > self.sure / 2
+        !self.is_over() && self.would_leave(now) > self.sure / WELL
     }
 
     /// Returns how much time a proof at `now` would leave.
@@ -170,11 +178,24 @@ impl ZooKeeperSession {
 
     /// Checks for a pause of this process; returns when to check again.
     fn check_pauses(&self, now: Moment) -> Moment {
-        self.pauses.lock().check(now);
-        if self.would_leave(now) < self.enough() {
-            self.useless_since.lock().get_or_insert(now);
+        let mut pauses = self.pauses.lock();
+        pauses.check(now);
+        pauses.next_check()
+    }
+
+    /// Requests the proof that a grant needs (S6). `since`: when the request for the grant began.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep).
+    pub(crate) async fn prove_for_grant(
+        &self,
+        clock: &dyn Clock,
+        since: Moment,
+    ) -> Result<(), RequestError> {
+        if self.left(since) >= self.sure / WELL {
+            return Ok(());
         }
-        self.pauses.lock().next_check()
+        self.keep(clock).await
     }
 
     /// Requests a proof, unless the last one is fresh.
@@ -268,6 +289,7 @@ mod tests {
         let half_tick = SECOND / 10;
         let timing = SessionTiming { timeout: time, half_tick };
         let session = ZooKeeperSession::of(None, opened, timing, timing.pauses(opened));
+        let pause = || clock.advance(SECOND * 5 / 2);
         let run = |times: Duration| {
             let end = clock.now().after(times);
             while clock.now() < end {
@@ -277,17 +299,23 @@ mod tests {
             clock.now()
         };
         session.prove(run(10 * SECOND));
-        clock.advance(SECOND * 5 / 2);
-        assert!(!session.is_useless(run(SECOND)), "not for long enough");
+        pause();
+        session.prove(run(SECOND));
+        assert!(!session.is_useless(clock.now()), "not for long enough");
         assert!(
             !session.is_useless(run(SECOND / 2)),
             "a proof would leave enough, but none is requested"
         );
-        clock.advance(SECOND * 5 / 2);
+        pause();
         assert!(session.is_useless(run(SECOND / 2)), "for long, and again too little");
         let well = run(4 * SECOND);
         session.prove(well);
-        clock.advance(SECOND * 5 / 2);
+        pause();
         assert!(!session.is_useless(run(SECOND / 2)), "a proof left enough meanwhile");
+        // Pauses for which no proof was requested do not count.
+        run(20 * SECOND);
+        pause();
+        session.prove(run(SECOND / 2));
+        assert!(!session.is_useless(clock.now()), "this one is the first that is too little");
     }
 }

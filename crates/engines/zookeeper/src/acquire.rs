@@ -235,7 +235,8 @@ impl Store {
         })
     }
 
-    /// Returns why the name is not available; `None` if a node may be created.
+    /// Returns why the name is not available; `None` if a node may be created. Then the node of the
+    /// queue exists.
     async fn check_name(
         &self,
         connection: &Connection,
@@ -257,11 +258,13 @@ impl Store {
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
         }
-        if request.queue || queue.admits(request.mode) {
-            Ok(None)
-        } else {
-            Ok(Some(self.busy(connection, request, &queue).await?))
+        if !request.queue && !queue.admits(request.mode) {
+            return Ok(Some(self.busy(connection, request, &queue).await?));
         }
+        if !queue.exists() {
+            connection.make_container(&self.layout.queue(&request.name)).await?;
+        }
+        Ok(None)
     }
 
     /// Rejects a contender of an exhausted queue, and replaces the queue if it is empty (Q3 of

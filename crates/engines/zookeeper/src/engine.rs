@@ -8,7 +8,6 @@ use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
     Capabilities, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange, LockError, LockName,
 };
-use tokio::sync::Mutex;
 
 use crate::error::ENGINE;
 use crate::keys::Layout;
@@ -55,11 +54,13 @@ impl ZooKeeperEngine {
         let probed = options.clone();
         let probing = async move {
             let members = &probed.cluster.members;
-            probe::limits_of_any(members, probed.tls(), probed.connect_timeout()).await
+            probe::shortest_of_any(members, probed.tls(), probed.connect_timeout()).await
         };
-        let limits = executor.run(probing).await??;
-        let sessions =
-            Arc::new(ZooKeeperSessions::new(options.clone(), limits.shortest, clock.clone()));
+        let shortest = executor.run(probing).await??;
+        let sessions = Arc::new(ZooKeeperSessions::new(options.clone(), shortest, clock.clone()));
+        let opening = sessions.clone();
+        let longest = executor.run(async move { opening.open_main().await }).await??;
+        let limits = Limits { shortest, longest };
         let store = Arc::new(Store {
             capabilities: capabilities(options, limits)?,
             layout: Layout::new(options.chroot(), options.family()),
@@ -67,8 +68,6 @@ impl ZooKeeperEngine {
             contenders: KnownContenders::of(&identity(options)),
             names: NameCache::default(),
             watches: Arc::default(),
-            main: Mutex::default(),
-            main_time: limits.longest.min(MAX_FIRST_LEASE),
             clock,
         });
         let probing = store.clone();

@@ -22,6 +22,10 @@ use crate::tombstones::Tombstones;
 /// How many forgotten lease ids are remembered.
 const REMEMBERED: usize = 4_096;
 
+/// How many nodes before its own one a contender looks at, at most. If more exclude it together, it
+/// looks at the whole queue.
+pub(crate) const MOST_BLOCKERS: usize = 32;
+
 /// What is known about one lease id.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownContender {
@@ -47,7 +51,7 @@ pub(crate) struct KnownContender {
     pub(crate) metadata: Metadata,
     /// The newest known version of the record.
     pub(crate) version: i32,
-    /// The nodes that must be deleted before it holds the name.
+    /// The nodes that together exclude it: one of them must be deleted before it holds the name.
     pub(crate) blockers: Vec<String>,
     /// Notified when the blockers change.
     pub(crate) changed: Arc<Notify>,
@@ -138,13 +142,13 @@ impl KnownContender {
         }
     }
 
-    /// Returns the node that excludes it for as long as the node exists. `None` if the deletion of
-    /// any one of several nodes may be enough.
-    pub(crate) fn blocker(&self) -> Option<&String> {
-        match (self.token, self.blockers.as_slice()) {
-            (None, [one]) => Some(one),
-            _ => None,
+    /// Returns the nodes that exclude it for as long as all of them exist. None if it holds the
+    /// name, or if they are more than are looked at one by one.
+    pub(crate) fn few_blockers(&self) -> &[String] {
+        if self.token.is_some() || self.blockers.len() > MOST_BLOCKERS {
+            return &[];
         }
+        &self.blockers
     }
 }
 

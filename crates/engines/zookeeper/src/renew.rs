@@ -11,7 +11,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, Shared};
+use futures_util::future::{BoxFuture, FutureExt, Shared, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
@@ -50,7 +50,7 @@ type SharedProof<'s> = Shared<BoxFuture<'s, SessionProof>>;
 struct ObservedNodes {
     /// The node's record.
     own: Option<NodeContent>,
-    /// Whether the node that blocks it still exists.
+    /// Whether all nodes that exclude it together still exist.
     blocked: bool,
 }
 
@@ -142,15 +142,13 @@ impl Store {
         let Some(contender) = seen else { return Ok(None) };
         let Some(path) = self.path(&renewal.name, contender) else { return Ok(None) };
         let Ok(connection) = contender.session.connection() else { return Ok(None) };
-        let before = contender.blocker().map(|child| self.layout.child(&renewal.name, child));
-        let looking = async {
-            match &before {
-                Some(path) => Ok(connection.stat(path).await?.is_some()),
-                None => Ok::<bool, RequestError>(false),
-            }
-        };
-        let (own, blocked) = join!(connection.data(&path), looking);
-        Ok(Some(ObservedNodes { own: own?, blocked: blocked? }))
+        let blockers = contender.few_blockers();
+        let before: Vec<String> =
+            blockers.iter().map(|child| self.layout.child(&renewal.name, child)).collect();
+        let looking = try_join_all(before.iter().map(|path| connection.stat(path)));
+        let (own, found) = join!(connection.data(&path), looking);
+        let blocked = !blockers.is_empty() && found?.iter().all(Option::is_some);
+        Ok(Some(ObservedNodes { own: own?, blocked }))
     }
 
     async fn judge(

@@ -149,6 +149,12 @@ impl ZooKeeperSession {
         !self.is_over() && self.would_leave(now) > self.sure / WELL
     }
 
+    /// Returns whether it can be that of new contenders with this timeout.
+    pub(crate) fn suits(&self, time: Duration, now: Moment) -> bool {
+        let is_connected = self.connection().is_ok_and(|connection| connection.is_connected());
+        self.time == time && is_connected && self.vouches(now)
+    }
+
     /// Returns how much time a proof at `now` would leave.
     fn would_leave(&self, now: Moment) -> Duration {
         now.until(self.pauses.lock().counts_from(now).after(self.sure))

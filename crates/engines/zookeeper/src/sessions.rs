@@ -6,6 +6,9 @@
 //!   after the same time. So no reply promises more time than the group has left.
 //! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
 //!   (H2 of `known_contenders`), and shares its sockets. So a copy opens no session.
+//! - S7: the session for requests of no contender is opened first, and becomes that of the first group
+//!   with its timeout. So a process with one lock opens one. The next such request opens another:
+//!   a long listing delays no lock.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -42,6 +46,9 @@ pub(crate) struct ZooKeeperSessions {
     /// How often the members report heartbeats to the leader.
     half_tick: Duration,
     clock: Arc<dyn Clock>,
+    /// The session for requests of no contender (S7), and its timeout.
+    main: tokio::sync::Mutex<Option<Arc<ZooKeeperSession>>>,
+    main_time: OnceLock<Duration>,
     slots: Mutex<HashMap<Group, Slot>>,
     /// When each group was last refreshed.
     kept: Mutex<HashMap<Group, Moment>>,
@@ -49,6 +56,15 @@ pub(crate) struct ZooKeeperSessions {
     begun: Notify,
     /// The engine was dropped.
     shut: AtomicBool,
+}
+
+/// A session that was just opened.
+struct OpenedSession {
+    client: Client,
+    /// When it was asked for.
+    before: Moment,
+    timing: SessionTiming,
+    pauses: Pauses,
 }
 
 impl Group {
@@ -80,6 +96,8 @@ impl ZooKeeperSessions {
             options,
             half_tick: shortest / 4,
             clock,
+            main: tokio::sync::Mutex::default(),
+            main_time: OnceLock::new(),
             slots: Mutex::default(),
             kept: Mutex::default(),
             begun: Notify::new(),
@@ -91,7 +109,54 @@ impl ZooKeeperSessions {
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.slots.lock().clear();
+        // Whoever has locked it sees that the engine was dropped.
+        if let Ok(mut main) = self.main.try_lock() {
+            *main = None;
+        }
         self.begun.notify_one();
+    }
+
+    /// Opens the session for requests of no contender, with the longest timeout that a first lease
+    /// can have, or the servers' longest if that is shorter. Returns that timeout.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn open_main(&self) -> Result<Duration, LockError> {
+        let mut main = self.main.lock().await;
+        let opened = self.connect(MAX_FIRST_LEASE).await?;
+        let given = opened.client.session_timeout();
+        let time = *self.main_time.get_or_init(|| given);
+        if given == MAX_FIRST_LEASE {
+            *main = Some(self.begin_session(opened));
+        }
+        Ok(time)
+    }
+
+    /// Returns the connection for requests of no contender.
+    pub(crate) async fn main_connection(&self) -> Result<Connection, LockError> {
+        let mut main = self.main.lock().await;
+        // Servers that were restored from an old snapshot refuse a session that has seen newer
+        // transactions, but accept a new one.
+        if let Some(session) = main.as_ref()
+            && let Ok(connection) = session.connection()
+            && connection.is_connected()
+        {
+            return Ok(connection);
+        }
+        let time = self.main_time.get().copied().unwrap_or(MAX_FIRST_LEASE);
+        let session = self.open(time).await?;
+        let connection = session.connection()?;
+        if !self.is_shut() {
+            *main = Some(session);
+        }
+        Ok(connection)
+    }
+
+    /// Takes the session for requests of no contender, if it is one for a group (S7).
+    fn take_main(&self, key: Group, now: Moment) -> Option<Arc<ZooKeeperSession>> {
+        // Whoever has locked it is opening another one.
+        let mut main = self.main.try_lock().ok()?;
+        main.take_if(|session| session.suits(key.duration(), now))
     }
 
     /// Returns the session of a group. Opens a new one if there is none, or if the present one
@@ -102,6 +167,9 @@ impl ZooKeeperSessions {
         let now = self.clock.now();
         if let Some(session) = slot.as_ref().filter(|session| session.vouches(now)) {
             return Ok(session.clone());
+        }
+        if let Some(session) = self.take_main(key, now) {
+            return Ok(slot.insert(session).clone());
         }
         match (self.open(key.duration()).await, &*slot) {
             (Ok(session), _) => Ok(slot.insert(session).clone()),
@@ -115,14 +183,32 @@ impl ZooKeeperSessions {
     /// # Errors
     /// `Invalid`: the servers do not allow this timeout. `Refused`: this process is a copy by fork.
     pub(crate) async fn open(&self, time: Duration) -> Result<Arc<ZooKeeperSession>, LockError> {
+        let opened = self.connect(time).await?;
+        let given = opened.client.session_timeout();
+        if given != time {
+            let message =
+                format!("the nearest session timeout that the servers allow is {given:?}");
+            return Err(LockError::invalid(ENGINE, "lease_duration", message));
+        }
+        Ok(self.begin_session(opened))
+    }
+
+    fn begin_session(&self, opened: OpenedSession) -> Arc<ZooKeeperSession> {
+        let OpenedSession { client, before, timing, pauses } = opened;
+        let connection = Connection::new(client, &self.options);
+        ZooKeeperSession::begin(connection, before, timing, pauses, &self.clock)
+    }
+
+    /// Asks for a session with this timeout; the servers may give another one.
+    async fn connect(&self, time: Duration) -> Result<OpenedSession, LockError> {
         check_process()?;
         let started = Instant::now();
         let timing = SessionTiming { timeout: time, half_tick: self.half_tick };
-        let (client, before, pauses) = loop {
+        loop {
             let before = self.clock.now();
             let mut pauses = timing.pauses(before);
             match self.check_during(connect(&self.options, time), &mut pauses).await {
-                Ok(client) => break (client, before, pauses),
+                Ok(client) => return Ok(OpenedSession { client, before, timing, pauses }),
                 // Members may look for a leader, or be restarted.
                 Err(RequestError::NotSent(_))
                     if started.elapsed() < self.options.command_timeout() =>
@@ -135,15 +221,7 @@ impl ZooKeeperSessions {
                     return Err(not_applied(kind));
                 }
             }
-        };
-        let given = client.session_timeout();
-        if given != time {
-            let message =
-                format!("the nearest session timeout that the servers allow is {given:?}");
-            return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
-        let connection = Connection::new(client, &self.options);
-        Ok(ZooKeeperSession::begin(connection, before, timing, pauses, &self.clock))
     }
 
     /// Checks for pauses of this process while a future runs. The duration of the future is no

@@ -9,7 +9,6 @@ use holdline_core::{
     Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Marks,
     Metadata, Record,
 };
-use tokio::sync::Mutex;
 
 use crate::connection::Connection;
 use crate::error::{RequestError, foreign, protocol};
@@ -17,7 +16,6 @@ use crate::keys::Layout;
 use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::name_cache::NameCache;
 use crate::queue::{Queue, QueueEntry};
-use crate::session::ZooKeeperSession;
 use crate::sessions::ZooKeeperSessions;
 
 /// How long a mark lasts at least: longer than the longest lease.
@@ -34,27 +32,12 @@ pub(crate) struct Store {
     pub(crate) contenders: Arc<KnownContenders>,
     pub(crate) names: NameCache,
     pub(crate) watches: Arc<Watches>,
-    /// The session for requests of no contender, and its timeout.
-    pub(crate) main: Mutex<Option<Arc<ZooKeeperSession>>>,
-    pub(crate) main_time: Duration,
 }
 
 impl Store {
     /// Returns the connection for requests of no contender.
     pub(crate) async fn connection(&self) -> Result<Connection, LockError> {
-        let mut main = self.main.lock().await;
-        // Servers that were restored from an old snapshot refuse a session that has seen newer
-        // transactions, but accept a new one.
-        if let Some(session) = main.as_ref()
-            && let Ok(connection) = session.connection()
-            && connection.is_connected()
-        {
-            return Ok(connection);
-        }
-        let session = self.sessions.open(self.main_time).await?;
-        let connection = session.connection()?;
-        *main = Some(session);
-        Ok(connection)
+        self.sessions.main_connection().await
     }
 
     /// Reads the marks about a lease id: given up by this process, or revoked.
@@ -92,9 +75,10 @@ impl Store {
         connection: &Connection,
         name: &LockName,
     ) -> Result<Queue, RequestError> {
-        let found = connection.counted_children(&self.layout.queue(name)).await?;
-        let (children, next) = found.unwrap_or_default();
-        Ok(Queue::read(children)?.counted(next))
+        match connection.counted_children(&self.layout.queue(name)).await? {
+            Some((children, next)) => Ok(Queue::read(children)?.counted(next)),
+            None => Ok(Queue::without_node()),
+        }
     }
 
     /// Deletes old marks. Both times are the servers'.

@@ -62,8 +62,8 @@ fn main() -> ExitCode {
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | zookeeper-costs | mysql | \
-                peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
+            let sections = "memory | cycle | hand-off | run | etcd | zookeeper | \
+                zookeeper-costs | mysql | peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
                 redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())

@@ -33,8 +33,8 @@ pub(crate) struct Limits {
     pub(crate) longest: Duration,
 }
 
-/// Probes the members in parallel, [`STAGGER`] apart, for the shortest timeout, and returns the first
-/// answer.
+/// Probes the members in parallel, [`STAGGER`] apart, for the shortest timeout, and returns the
+/// first answer.
 ///
 /// # Errors
 /// `Refused`: a matter of TLS. `Unavailable`: why there is none. Nothing was applied.

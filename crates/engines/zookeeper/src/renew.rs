@@ -195,26 +195,10 @@ impl Store {
         if observed.blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
-        if contender.token.is_none() {
-            let queue = self.queue(&contender.session.connection()?, name).await?;
-            self.learn(name, id, &queue)?;
-            match queue.find(id) {
-                None => return self.missing(renewal, Some(&contender)).await,
-                Some((_, Some(at))) => {
-                    let position = Some(at);
-                    let next_look = QUEUE_HEARTBEAT;
-                    return Ok(RenewReply::Queued { position, next_look });
-                }
-                Some((_, None)) => {}
-            }
-            // It is first (R4).
-            match contender.session.prove_for_grant(&*self.clock, since).await {
-                Ok(()) => {}
-                Err(RequestError::SessionGone) => {
-                    return self.missing(renewal, Some(&contender)).await;
-                }
-                Err(failure) => return Err(failure.into_error()),
-            }
+        if contender.token.is_none()
+            && let Some(reply) = self.place_of(renewal, &contender, since).await?
+        {
+            return Ok(reply);
         }
         let left = contender.left(since);
         match renewal.purpose {
@@ -230,6 +214,35 @@ impl Store {
             }
             Purpose::Wait => Ok(RenewReply::Handed { claim_within: Some(left) }),
             Purpose::Keep(hold) => self.keep_grant(renewal, hold, &contender, own, since).await,
+        }
+    }
+
+    /// Returns the reply for a contender that waits, by a read of the queue; `None` if it is first,
+    /// and its session proven (R4).
+    async fn place_of(
+        &self,
+        renewal: &RenewRequest,
+        contender: &KnownContender,
+        since: Moment,
+    ) -> Result<Option<RenewReply>, LockError> {
+        let name = &renewal.name;
+        let id = renewal.lease_id;
+        let queue = self.queue(&contender.session.connection()?, name).await?;
+        self.learn(name, id, &queue)?;
+        match queue.find(id) {
+            None => return self.missing(renewal, Some(contender)).await.map(Some),
+            Some((_, Some(at))) => {
+                let position = Some(at);
+                return Ok(Some(RenewReply::Queued { position, next_look: QUEUE_HEARTBEAT }));
+            }
+            Some((_, None)) => {}
+        }
+        match contender.session.prove_for_grant(&*self.clock, since).await {
+            Ok(()) => Ok(None),
+            Err(RequestError::SessionGone) => {
+                self.missing(renewal, Some(contender)).await.map(Some)
+            }
+            Err(failure) => Err(failure.into_error()),
         }
     }
 

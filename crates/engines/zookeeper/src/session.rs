@@ -8,8 +8,8 @@
 //!   and an eighth more, which is as exactly as a pause is noticed. So this time is not counted on,
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
-//! - S6: a contender that waits needs no proof: it relies on nothing. The proof is requested when it
-//!   is first in the queue, before the grant, unless enough of the last one is left.
+//! - S6: a contender that waits needs no proof: it relies on nothing. The proof is requested when
+//!   it is first in the queue, before the grant, unless enough of the last one is left.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -6,9 +6,9 @@
 //!   after the same time. So no reply promises more time than the group has left.
 //! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
 //!   (H2 of `known_contenders`), and shares its sockets. So a copy opens no session.
-//! - S7: the session for requests of no contender is opened first, and becomes that of the first group
-//!   with its timeout. So a process with one lock opens one. The next such request opens another:
-//!   a long listing delays no lock.
+//! - S7: the session for requests of no contender is opened first, and becomes that of the first
+//!   group with its timeout. So a process with one lock opens one. The next such request opens
+//!   another: a long listing delays no lock.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 
@@ -109,7 +109,7 @@ impl ZooKeeperSessions {
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.slots.lock().clear();
-        // Whoever has locked it sees that the engine was dropped.
+        // If it is locked, a request is opening one, and then sees that the engine was dropped.
         if let Ok(mut main) = self.main.try_lock() {
             *main = None;
         }
@@ -154,7 +154,7 @@ impl ZooKeeperSessions {
 
     /// Takes the session for requests of no contender, if it is one for a group (S7).
     fn take_main(&self, key: Group, now: Moment) -> Option<Arc<ZooKeeperSession>> {
-        // Whoever has locked it is opening another one.
+        // If it is locked, a request is opening another one.
         let mut main = self.main.try_lock().ok()?;
         main.take_if(|session| session.suits(key.duration(), now))
     }

@@ -5,9 +5,9 @@
 //!   watches end with the connection. They are opened again on the next one, by reads that show
 //!   what has changed meanwhile.
 //! - W3: the own node is watched a little later: most waits and leases are over by then.
-//! - W4: a waiter watches the nodes that together exclude it, the nearest before its own: only if one
-//!   of them is deleted can it be next. So a deletion wakes no more waiters than the semaphore has
-//!   permits, and one for a lock. If they are too many, it watches the whole queue.
+//! - W4: a waiter watches the nodes that together exclude it, the nearest before its own: only if
+//!   one of them is deleted can it be next. So a deletion wakes no more waiters than the semaphore
+//!   has permits, and one for a lock. If they are too many, it watches the whole queue.
 
 use std::collections::HashSet;
 use std::future::{pending, poll_fn};
@@ -152,7 +152,9 @@ impl WatchTask {
                     open.own = None;
                     open.wants_own = event != Event::Deleted;
                 }
-                event = next_of_blockers(&mut open.blockers) => self.blocker_event(event, &mut open),
+                event = next_of_blockers(&mut open.blockers) => {
+                    self.blocker_event(event, &mut open);
+                }
                 event = some(&mut open.queue) => {
                     open.queue = None;
                     self.blocker_event(event, &mut open);

@@ -75,17 +75,15 @@ async fn a_waiter_is_proven_when_it_is_first_and_once() {
         holder.let_go().await;
         let before = transactions(&server);
         if by_heartbeat {
-            let reply = waiter.renew(Purpose::Wait).await;
-            assert!(
-                matches!(reply, Ok(RenewReply::Handed { claim_within: Some(left) }) if !left.is_zero()),
-                "{reply:?}"
-            );
+            match waiter.renew(Purpose::Wait).await {
+                Ok(RenewReply::Handed { claim_within: Some(left) }) => assert!(!left.is_zero()),
+                other => panic!("{other:?}"),
+            }
         }
-        let reply = waiter.ask().await;
-        assert!(
-            matches!(reply, Ok(AcquireReply::Granted { left: Some(left), .. }) if !left.is_zero()),
-            "{reply:?}"
-        );
+        match waiter.ask().await {
+            Ok(AcquireReply::Granted { left: Some(left), .. }) => assert!(!left.is_zero()),
+            other => panic!("{other:?}"),
+        }
         assert_eq!(transactions(&server) - before, 1);
         waiter.let_go().await;
     }
@@ -233,9 +231,9 @@ fn holding(queue: &[Waiter]) -> usize {
 }
 
 /// Holders and waiters leave in any order, also those whose nodes are watched, and contenders ask
-/// for several permits. Whoever fits is woken each time.
+/// for several permits. A waiter that fits is woken each time.
 #[tokio::test]
-async fn whoever_fits_is_woken_in_whatever_order_others_leave() {
+async fn a_waiter_that_fits_is_woken_in_any_order_of_departures() {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
     let relay = Relay::start(server.address(0)).await;
     let here = connect(&format!("zk://{}", relay.address)).await.expect("connected");

@@ -63,9 +63,9 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | zookeeper | \
-                zookeeper-costs | mysql | peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
-                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
-                server-crowd[=WAITERSxSTREAMS]";
+                zookeeper-costs | mysql | peers [STORE...] | postgres | redis | \
+                redis-cluster | redis-leases | redis-scripts | redisson | redlock | sentinel | \
+                server | dashboard | server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

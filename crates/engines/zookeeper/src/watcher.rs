@@ -135,7 +135,11 @@ impl WatchTask {
             drop(connection);
             tokio::select! {
                 () = session.ended.notified() => break,
-                () = changed.notified() => open.wants_blockers = true,
+                () = changed.notified() => {
+                    // Its blockers may be those of a read before this watch was opened.
+                    open.queue = None;
+                    open.wants_blockers = true;
+                }
                 () = &mut later, if !is_later => {
                     is_later = true;
                     open.wants_own = true;
@@ -264,9 +268,6 @@ impl WatchTask {
         connection: &Connection,
         open: &mut OpenWatches,
     ) -> Result<(), RequestError> {
-        if open.queue.is_some() {
-            return Ok(());
-        }
         let path = self.store.layout.queue(&self.name);
         let found = connection.watch_children(&path).await?;
         let children = match found {

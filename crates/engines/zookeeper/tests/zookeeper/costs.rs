@@ -3,7 +3,7 @@
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
-use holdline_core::{AcquireReply, Hint, Hints, Mode, Purpose, RenewReply};
+use holdline_core::{AcquireReply, ClientId, Hint, Hints, Mode, Purpose, RenewReply};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use holdline_zookeeper::ZooKeeperEngine;
 use rand::rngs::StdRng;
@@ -171,7 +171,10 @@ struct Waiter {
 impl Waiter {
     async fn join(engine: &ZooKeeperEngine, name: &str, count: u32) -> Waiter {
         let mode = Mode::permits(count, PERMITS).expect("a good mode");
-        let mut contender = contender(engine, name).in_mode(mode);
+        Waiter::begin(contender(engine, name).in_mode(mode), count).await
+    }
+
+    async fn begin(mut contender: Contender, count: u32) -> Waiter {
         let holds = is_granted(&mut contender).await;
         let hints = (!holds).then(|| contender.watch());
         Waiter { contender, count, hints, holds }
@@ -290,5 +293,28 @@ async fn a_permit_that_comes_back_wakes_one_of_the_crowd() {
     }
     for waiter in &mut queue[3..] {
         assert!(!waiter.has_hint());
+    }
+}
+
+/// Too many nodes exclude a waiter to watch each: it watches the queue.
+#[tokio::test]
+async fn a_waiter_behind_many_holders_is_woken_when_any_of_them_leaves() {
+    const MANY: u32 = 40;
+    let server = ZooKeeper::start(&ZooKeeperConfig::default());
+    let here = engine(&server.url()).await;
+    let mut queue = Vec::new();
+    for _ in 0..MANY + 3 {
+        let mode = Mode::permits(1, MANY).expect("a good mode");
+        let mut contender = contender(&here, "a").in_mode(mode);
+        // One session is enough for all.
+        contender.request.client = ClientId::from_u64(1);
+        queue.push(Waiter::begin(contender, 1).await);
+    }
+    for leaves in [MANY / 2, 0, MANY - 1] {
+        queue.remove(leaves as usize).contender.let_go().await;
+        queue[MANY as usize - 1].is_woken().await;
+        for waiter in &queue[MANY as usize..] {
+            waits(&waiter.contender).await;
+        }
     }
 }

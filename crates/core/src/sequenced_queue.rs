@@ -10,7 +10,7 @@
 //!   contender that leaves lets another in. An outdated view never lets a contender in too early.
 //! - Q3: a contender waits exactly as long as the contenders before it weigh too much together
 //!   ([`weight_before`], [`most_weight_before`]). While those that it knows of weigh too much, it
-//!   waits, whoever else leaves, and in whatever order. So it watches its [`blockers`], the nearest
+//!   waits, in whatever order others leave. So it watches its [`blockers`], the nearest
 //!   that weigh too much, and looks again when enough of them have left. Their number does not
 //!   depend on the number of waiters.
 
@@ -65,8 +65,8 @@ impl<C: Contender> SequencedQueue<C> {
         Some((&self.contenders[at], at.checked_sub(self.holding)))
     }
 
-    /// Returns the contenders that block a lease id, nearest first, as [`blockers`]. If it holds the
-    /// name there are none.
+    /// Returns the contenders that block a lease id, nearest first, as [`blockers`]. If it holds
+    /// the name there are none.
     pub fn blockers(&self, id: LeaseId) -> Vec<&C> {
         let Some(at) = self.contenders.iter().position(|one| one.is(id)) else { return Vec::new() };
         blockers(self.contenders[at].mode(), self.contenders[..at].iter().rev())
@@ -97,13 +97,12 @@ impl<C: Contender> SequencedQueue<C> {
 }
 
 /// Returns how much a contender of the mode `other` weighs for one of the mode `own` that is behind
-/// it: a shared one does not block a shared one; permits weigh as many as they are; a contender that
-/// excludes it weighs more than it allows.
+/// it: a shared one does not block a shared one; permits weigh as many as they are; a contender
+/// that excludes it weighs more than it allows.
 pub fn weight_before(own: Mode, other: Mode) -> u32 {
     match (own, other) {
-        (Mode::Exclusive, _) => 1,
         (Mode::Shared, Mode::Shared) => 0,
-        (Mode::Shared, _) => 1,
+        (Mode::Exclusive | Mode::Shared, _) => 1,
         (Mode::Permits { of, .. }, Mode::Permits { count, of: total }) if total == of => count,
         (Mode::Permits { of, .. }, _) => of,
     }

@@ -108,7 +108,11 @@ impl Store {
                 }
             }
         }
-        let queue = self.queue(&connection, name).await?;
+        // The proof that a grant needs is sent behind the read (S6 of `session`), so a grant after a
+        // long wait takes one commit, and no round trip more.
+        let proving = contender.session.prove_for_grant(&*self.clock, since);
+        let (queue, proof) = join!(self.queue(&connection, name), proving);
+        let queue = queue?;
         let Some((entry, waits)) = queue.find(id) else {
             self.contenders.forget(name, id);
             return self.ended(&connection, request).await;
@@ -117,9 +121,9 @@ impl Store {
             return Err(asked_otherwise());
         }
         self.learn(name, id, &queue)?;
-        // A waiter's session is proven only now, before the grant (S6 of `session`).
+        // A waiter needs none.
         if waits.is_none() {
-            contender.session.prove_for_grant(&*self.clock, since).await?;
+            proof?;
         }
         self.reply_for(&connection, request, &queue, since).await
     }

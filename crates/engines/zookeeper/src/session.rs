@@ -9,7 +9,7 @@
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
 //! - S6: a contender that waits needs no proof: it relies on nothing. The proof is requested when
-//!   it is first in the queue, before the grant, unless enough of the last one is left.
+//!   it is woken, before the grant, unless enough of the last one is left.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;

@@ -9,13 +9,13 @@
 //!   may not queue               -> delete the node, busy
 //!   otherwise                   -> queued, behind the nodes before it
 //! repeated:
-//!   the node exists             -> by the nodes before it: queued, or granted once a majority has
-//!                                  proven the session
+//!   the node exists             -> read the queue; behind that read, prove the session, unless it
+//!                                  was proven lately; by the nodes before it: granted or queued
 //!   its answer was lost         -> search for it by the lease id in its name
 //!   it is gone                  -> cancelled, revoked or unknown
-//! a waiter watches the node before its own; when that is deleted, it reads the queue again. For
-//! permits it watches the nearest nodes before its own that leave it too few of them
-//! while it waits, its session is not proven: nothing depends on that before the grant
+//! a waiter watches the node before its own; for permits, the nearest nodes that leave too few for
+//! it. When one of them is deleted, it asks again
+//! its heartbeat only reads: nothing depends on its session before the grant
 //! a wait ends with its limit, with the caller, or with the session
 //! ```
 //!
@@ -108,8 +108,8 @@ impl Store {
                 }
             }
         }
-        // The proof that a grant needs is sent behind the read (S6 of `session`), so a grant after a
-        // long wait takes one commit, and no round trip more.
+        // The proof that a grant needs is sent behind the read (S6 of `session`), so a grant after
+        // a long wait takes one commit, and no round trip more.
         let proving = contender.session.prove_for_grant(&*self.clock, since);
         let (queue, proof) = join!(self.queue(&connection, name), proving);
         let queue = queue?;

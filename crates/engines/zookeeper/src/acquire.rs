@@ -25,6 +25,8 @@
 //! - A2: the read after a creation sees all nodes before the new one, because both are sent over
 //!   the same connection, in this order.
 //! - A3: no node is created under a lease id that this process has given up (`tombstones`).
+//! - A4: a node of a lease id that this process has asked for before, and of which it knows none,
+//!   was left by an ended session of this process. Nobody relies on it, so it is deleted.
 
 use std::sync::Arc;
 
@@ -39,7 +41,7 @@ use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied, unavailable};
 use crate::keys::parse_node;
 use crate::known_contenders::KnownContender;
-use crate::queue::{EXHAUSTED, Queue};
+use crate::queue::{EXHAUSTED, Queue, QueueEntry};
 use crate::session::ZooKeeperSession;
 use crate::sessions::Group;
 use crate::store::Store;
@@ -180,7 +182,9 @@ impl Store {
         let connection = session.connection().map_err(not_sent)?;
         let path = self.layout.contender(name, id, request.mode);
         let data = Record::new(request.hold, &request.metadata).to_bytes();
-        let mut checked = self.names.allows(request, self.capabilities.max_waiters, since);
+        // An id that was used before may have a node (A4).
+        let mut checked = !self.contenders.was_ours(id)
+            && self.names.allows(request, self.capabilities.max_waiters, since);
         for _ in 0..ATTEMPTS {
             if !checked
                 && let Some(refusal) =
@@ -248,8 +252,8 @@ impl Store {
     ) -> Result<Option<AcquireReply>, RequestError> {
         let marks = self.new_marks(connection, request.lease_id);
         let (queue, marks) = join!(self.queue(connection, &request.name), marks);
-        let queue = queue?;
         marks?.check(ENGINE)?;
+        let queue = self.without_leftovers(connection, request, queue?, None).await?;
         queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
         if queue.find(request.lease_id).is_some() {
             return Err(used_by_another().into());
@@ -269,6 +273,29 @@ impl Store {
             connection.make_container(&self.layout.queue(&request.name)).await?;
         }
         Ok(None)
+    }
+
+    /// Deletes the nodes that ended sessions of this process have left, but not `own`, and reads the
+    /// queue again (A4). If a member lags and only still shows one, the deletion makes it catch up.
+    async fn without_leftovers(
+        &self,
+        connection: &Connection,
+        request: &AcquireRequest,
+        queue: Queue,
+        own: Option<&str>,
+    ) -> Result<Queue, RequestError> {
+        let name = &request.name;
+        let id = request.lease_id;
+        let is_left = |entry: &&QueueEntry| own != Some(entry.child.as_str());
+        let left: Vec<&QueueEntry> = queue.all_of(id).filter(is_left).collect();
+        if left.is_empty() || !self.contenders.was_ours(id) {
+            return Ok(queue);
+        }
+        for entry in left {
+            tracing::debug!(%name, node = %entry.child, "an ended session has left a node");
+            connection.delete(&self.layout.child(name, &entry.child), None).await?;
+        }
+        self.queue(connection, name).await
     }
 
     /// Rejects a contender of an exhausted queue, and replaces the queue if it is empty (Q3 of
@@ -314,6 +341,13 @@ impl Store {
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
+        let queue = match queue {
+            Ok(queue) => {
+                let own = Some(created_node.child.as_str());
+                self.without_leftovers(created_node.connection, request, queue, own).await
+            }
+            Err(failure) => Err(failure),
+        };
         let read = match (queue, marks) {
             // The node exists, whatever became of the read.
             (Err(failure), _) | (_, Err(failure)) => Err(failure.into_error()),

@@ -275,7 +275,7 @@ impl Store {
         Ok(None)
     }
 
-    /// Deletes the nodes that ended sessions of this process have left, but not `own`, and reads the
+    /// Deletes nodes that ended sessions of this process have left, but not `own`, and reads the
     /// queue again (A4). If a member lags and only still shows one, the deletion makes it catch up.
     async fn without_leftovers(
         &self,

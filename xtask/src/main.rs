@@ -49,6 +49,7 @@ usage: cargo xtask VERB
                     the dashboard with contenders, a paused holder and a killed server, until ^C
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     etcd-costs (what its server counts),
+                    zookeeper-costs (what its servers count),
                     mysql, postgres, redis, redisson, and redis-leases, which takes a minute; or
                     python, the package beside Python's other locks on Redis
   bench peers [STORE...]

@@ -46,6 +46,7 @@ fn main() -> ExitCode {
         ["etcd"] => etcd::section(),
         ["etcd-costs"] => etcd::costs(),
         ["zookeeper"] => zookeeper::section(),
+        ["zookeeper-costs"] => zookeeper::costs(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
         ["redis"] => redis::section(),
@@ -63,9 +64,9 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
-                mysql | peers [STORE...] | postgres | redis | redis-cluster | redis-leases | \
-                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
-                server-crowd[=WAITERSxSTREAMS]";
+                zookeeper-costs | mysql | peers [STORE...] | postgres | redis | \
+                redis-cluster | redis-leases | redis-scripts | redisson | redlock | sentinel | \
+                server | dashboard | server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -9,10 +9,13 @@
 //!   may not queue               -> delete the node, busy
 //!   otherwise                   -> queued, behind the nodes before it
 //! repeated:
-//!   the node exists             -> by the nodes before it: granted or queued
+//!   the node exists             -> read the queue; behind that read, prove the session, unless it
+//!                                  was proven lately; by the nodes before it: granted or queued
 //!   its answer was lost         -> search for it by the lease id in its name
 //!   it is gone                  -> cancelled, revoked or unknown
-//! a waiter watches the node before its own; when that is deleted, it reads the queue again
+//! a waiter watches the node before its own; for permits, the nearest nodes that leave too few for
+//! it. When one of them is deleted, it asks again
+//! its heartbeat only reads: nothing depends on its session before the grant
 //! a wait ends with its limit, with the caller, or with the session
 //! ```
 //!
@@ -22,6 +25,8 @@
 //! - A2: the read after a creation sees all nodes before the new one, because both are sent over
 //!   the same connection, in this order.
 //! - A3: no node is created under a lease id that this process has given up (`tombstones`).
+//! - A4: a node of a lease id that this process has asked for before, and of which it knows none,
+//!   was left by an ended session of this process. Nobody relies on it, so it is deleted.
 
 use std::sync::Arc;
 
@@ -34,10 +39,10 @@ use tokio::join;
 
 use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied, unavailable};
-use crate::held::Held;
 use crate::keys::parse_node;
-use crate::queue::{EXHAUSTED, Queue};
-use crate::session::Session;
+use crate::known_contenders::KnownContender;
+use crate::queue::{EXHAUSTED, Queue, QueueEntry};
+use crate::session::ZooKeeperSession;
 use crate::sessions::Group;
 use crate::store::Store;
 
@@ -49,9 +54,9 @@ impl Store {
         &self,
         request: &AcquireRequest,
     ) -> Result<AcquireReply, LockError> {
-        let _turn = self.held.turn(&request.name, request.lease_id).await;
-        match self.held.find(&request.name, request.lease_id) {
-            Some(held) => self.ask_again(request, held).await,
+        let _turn = self.contenders.turn(&request.name, request.lease_id).await;
+        match self.contenders.find(&request.name, request.lease_id) {
+            Some(contender) => self.ask_again(request, contender).await,
             None if request.known => self.unknown(request).await,
             None => self.ask_fresh(request).await,
         }
@@ -78,46 +83,49 @@ impl Store {
     async fn ask_again(
         &self,
         request: &AcquireRequest,
-        mut held: Held,
+        mut contender: KnownContender,
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
         let since = self.clock.now();
-        if held.asked != request.hold {
+        if contender.asked != request.hold {
             return Err(asked_otherwise());
         }
-        let Ok(connection) = held.session.connection() else {
-            self.held.forget(name, id);
+        let Ok(connection) = contender.session.connection() else {
+            self.contenders.forget(name, id);
             return self.unknown(request).await;
         };
         // A waiter keeps its position by asking; a holder keeps its grant by renewals.
-        if held.token.is_none() && !held.sessions.refresh(held.group, since) {
+        if contender.token.is_none() && !contender.sessions.refresh(contender.group, since) {
             return self.ended(&connection, request).await;
         }
-        if held.child.is_none() {
+        if contender.child.is_none() {
             // The answer to the creation was lost: the node exists, or never will.
-            match self.find_again(&connection, request, &held).await? {
-                Some(found) => held = found,
+            match self.find_again(&connection, request, &contender).await? {
+                Some(found) => contender = found,
                 None if request.known => return Ok(AcquireReply::Unknown),
                 None => {
-                    self.held.forget(name, id);
+                    self.contenders.forget(name, id);
                     return self.ask_fresh(request).await;
                 }
             }
         }
-        let queue = self.queue(&connection, name).await?;
+        // The proof that a grant needs is sent behind the read (S6 of `session`), so a grant after
+        // a long wait takes one commit, and no round trip more.
+        let proving = contender.session.prove_for_grant(&*self.clock, since);
+        let (queue, proof) = join!(self.queue(&connection, name), proving);
+        let queue = queue?;
         let Some((entry, waits)) = queue.find(id) else {
-            self.held.forget(name, id);
+            self.contenders.forget(name, id);
             return self.ended(&connection, request).await;
         };
         if entry.mode() != request.mode {
             return Err(asked_otherwise());
         }
         self.learn(name, id, &queue)?;
-        // The session may not have been proven since the node was created: then a majority proves
-        // it.
-        if waits.is_none() && !held.session.is_sure(since) {
-            held.session.keep(&*self.clock).await?;
+        // A waiter needs none.
+        if waits.is_none() {
+            proof?;
         }
         self.reply_for(&connection, request, &queue, since).await
     }
@@ -127,8 +135,8 @@ impl Store {
         &self,
         connection: &Connection,
         request: &AcquireRequest,
-        held: &Held,
-    ) -> Result<Option<Held>, RequestError> {
+        contender: &KnownContender,
+    ) -> Result<Option<KnownContender>, RequestError> {
         let name = &request.name;
         let id = request.lease_id;
         connection.catch_up(self.layout.root()).await?;
@@ -137,13 +145,14 @@ impl Store {
         let path = self.layout.child(name, &entry.child);
         let Some(stat) = connection.stat(&path).await? else { return Ok(None) };
         let child = Some(entry.child.clone());
-        let found = Held { child, czxid: stat.czxid, version: stat.version, ..held.clone() };
-        self.held.note(name, id, found.clone());
+        let found =
+            KnownContender { child, czxid: stat.czxid, version: stat.version, ..contender.clone() };
+        self.contenders.note(name, id, found.clone());
         Ok(Some(found))
     }
 
     async fn ask_fresh(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        if self.held.was_given_up(request.lease_id, self.clock.now()) {
+        if self.contenders.was_given_up(request.lease_id, self.clock.now()) {
             return Err(not_applied(ErrorKind::Cancelled));
         }
         let group = Group::of(request.client, request.hold);
@@ -163,7 +172,7 @@ impl Store {
     async fn enter(
         &self,
         request: &AcquireRequest,
-        session: &Arc<Session>,
+        session: &Arc<ZooKeeperSession>,
         group: Group,
         since: Moment,
     ) -> Result<AcquireReply, LockError> {
@@ -173,7 +182,9 @@ impl Store {
         let connection = session.connection().map_err(not_sent)?;
         let path = self.layout.contender(name, id, request.mode);
         let data = Record::new(request.hold, &request.metadata).to_bytes();
-        let mut checked = self.names.allows(request, self.capabilities.max_waiters, since);
+        // An id that was used before may have a node (A4).
+        let mut checked = !self.contenders.was_ours(id)
+            && self.names.allows(request, self.capabilities.max_waiters, since);
         for _ in 0..ATTEMPTS {
             if !checked
                 && let Some(refusal) =
@@ -184,8 +195,9 @@ impl Store {
             checked = true;
             let sessions = self.sessions.clone();
             let metadata = request.metadata.clone();
-            let held = Held::new(session.clone(), group, sessions, request.hold, metadata);
-            self.held.note(name, id, held);
+            let contender =
+                KnownContender::new(session.clone(), group, sessions, request.hold, metadata);
+            self.contenders.note(name, id, contender);
             let sent = self.clock.now();
             let creating = connection.create_contender(&path, &data);
             let (created, queue, marks) =
@@ -193,28 +205,28 @@ impl Store {
             let (child, stat) = match created {
                 Ok(created) => created,
                 Err(RequestError::NoNode) => {
-                    let made = connection.make_container(&self.layout.queue(name)).await;
-                    self.or_forget(request, made.map_err(not_sent))?;
+                    let created_node = connection.make_container(&self.layout.queue(name)).await;
+                    self.or_forget(request, created_node.map_err(not_sent))?;
                     continue;
                 }
                 Err(failure) => return self.or_forget(request, Err(failure.into_first_error())),
             };
             session.prove(sent);
-            self.held.update(name, id, |held| {
-                held.child = Some(child.clone());
-                held.czxid = stat.czxid;
-                held.version = stat.version;
+            self.contenders.update(name, id, |contender| {
+                contender.child = Some(child.clone());
+                contender.czxid = stat.czxid;
+                contender.version = stat.version;
             });
-            let made = Made { connection: &connection, child, since };
-            if made.number() >= EXHAUSTED {
+            let created_node = CreatedNode { connection: &connection, child, since };
+            if created_node.number() >= EXHAUSTED {
                 self.names.forget(name);
-                self.take_back(&made, request).await?;
+                self.take_back(&created_node, request).await?;
                 checked = false;
                 continue;
             }
-            return self.entered(&made, request, queue, marks).await;
+            return self.entered(&created_node, request, queue, marks).await;
         }
-        self.held.forget(name, id);
+        self.contenders.forget(name, id);
         Err(unavailable("the node of the queue keeps being deleted", Certainty::NotApplied))
     }
 
@@ -226,12 +238,13 @@ impl Store {
     ) -> Result<T, LockError> {
         outcome.inspect_err(|error| {
             if error.certainty() == Certainty::NotApplied {
-                self.held.forget(&request.name, request.lease_id);
+                self.contenders.forget(&request.name, request.lease_id);
             }
         })
     }
 
-    /// Returns why the name is not available; `None` if a node may be created.
+    /// Returns why the name is not available; `None` if a node may be created. Then the node of the
+    /// queue exists.
     async fn check_name(
         &self,
         connection: &Connection,
@@ -239,8 +252,8 @@ impl Store {
     ) -> Result<Option<AcquireReply>, RequestError> {
         let marks = self.new_marks(connection, request.lease_id);
         let (queue, marks) = join!(self.queue(connection, &request.name), marks);
-        let queue = queue?;
         marks?.check(ENGINE)?;
+        let queue = self.without_leftovers(connection, request, queue?, None).await?;
         queue.check_kind(request.mode, self.layout.family_of(request.mode))?;
         if queue.find(request.lease_id).is_some() {
             return Err(used_by_another().into());
@@ -253,11 +266,36 @@ impl Store {
         if !queue.holders().is_empty() && request.queue && queue.waiting().len() >= limit {
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }).into());
         }
-        if request.queue || queue.admits(request.mode) {
-            Ok(None)
-        } else {
-            Ok(Some(self.busy(connection, request, &queue).await?))
+        if !request.queue && !queue.admits(request.mode) {
+            return Ok(Some(self.busy(connection, request, &queue).await?));
         }
+        if !queue.exists() {
+            connection.make_container(&self.layout.queue(&request.name)).await?;
+        }
+        Ok(None)
+    }
+
+    /// Deletes nodes that ended sessions of this process have left, but not `own`, and reads the
+    /// queue again (A4). If a member lags and only still shows one, the deletion makes it catch up.
+    async fn without_leftovers(
+        &self,
+        connection: &Connection,
+        request: &AcquireRequest,
+        queue: Queue,
+        own: Option<&str>,
+    ) -> Result<Queue, RequestError> {
+        let name = &request.name;
+        let id = request.lease_id;
+        let is_left = |entry: &&QueueEntry| own != Some(entry.child.as_str());
+        let left: Vec<&QueueEntry> = queue.all_of(id).filter(is_left).collect();
+        if left.is_empty() || !self.contenders.was_ours(id) {
+            return Ok(queue);
+        }
+        for entry in left {
+            tracing::debug!(%name, node = %entry.child, "an ended session has left a node");
+            connection.delete(&self.layout.child(name, &entry.child), None).await?;
+        }
+        self.queue(connection, name).await
     }
 
     /// Rejects a contender of an exhausted queue, and replaces the queue if it is empty (Q3 of
@@ -296,13 +334,20 @@ impl Store {
     /// Answers for a node that was created, by the read after it.
     async fn entered(
         &self,
-        made: &Made<'_>,
+        created_node: &CreatedNode<'_>,
         request: &AcquireRequest,
         queue: Result<Queue, RequestError>,
         marks: Result<Marks, RequestError>,
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
+        let queue = match queue {
+            Ok(queue) => {
+                let own = Some(created_node.child.as_str());
+                self.without_leftovers(created_node.connection, request, queue, own).await
+            }
+            Err(failure) => Err(failure),
+        };
         let read = match (queue, marks) {
             // The node exists, whatever became of the read.
             (Err(failure), _) | (_, Err(failure)) => Err(failure.into_error()),
@@ -310,7 +355,7 @@ impl Store {
                 let family = self.layout.family_of(request.mode);
                 let checked =
                     marks.check(ENGINE).and_then(|()| queue.check_kind(request.mode, family));
-                let twin = queue.all_of(id).any(|entry| entry.child != made.child);
+                let twin = queue.all_of(id).any(|entry| entry.child != created_node.child);
                 checked.and_then(|()| if twin { Err(used_by_another()) } else { Ok(queue) })
             }
         };
@@ -320,7 +365,7 @@ impl Store {
             Err(error) if error.certainty() == Certainty::Unknown => return Err(error),
             Err(error) => {
                 self.names.forget(name);
-                self.take_back(made, request).await?;
+                self.take_back(created_node, request).await?;
                 return Err(error);
             }
         };
@@ -328,31 +373,36 @@ impl Store {
         let Some((_, waits)) = queue.find(id) else { return Err(ended_on_the_way()) };
         let limit = self.capabilities.max_waiters;
         if waits.is_some_and(|at| at >= limit) {
-            self.take_back(made, request).await?;
+            self.take_back(created_node, request).await?;
             return Err(not_applied(ErrorKind::TooManyWaiters { limit }));
         }
         if waits.is_some() && !request.queue {
-            let busy = self.busy(made.connection, request, &queue).await;
-            self.take_back(made, request).await?;
+            let busy = self.busy(created_node.connection, request, &queue).await;
+            self.take_back(created_node, request).await?;
             return Ok(busy?);
         }
         self.learn(name, id, &queue)?;
-        self.reply_for(made.connection, request, &queue, made.since).await
+        self.reply_for(created_node.connection, request, &queue, created_node.since).await
     }
 
     /// Deletes a node that must not stay.
-    async fn take_back(&self, made: &Made<'_>, request: &AcquireRequest) -> Result<(), LockError> {
+    async fn take_back(
+        &self,
+        created_node: &CreatedNode<'_>,
+        request: &AcquireRequest,
+    ) -> Result<(), LockError> {
         let name = &request.name;
         let id = request.lease_id;
         // The node may still exist, whatever certainty this failure has.
-        made.connection.delete(&self.layout.child(name, &made.child), None).await.map_err(
-            |failure| {
-                let message =
-                    format!("a node could not be deleted again: {}", failure.into_error());
-                unavailable(message, Certainty::Unknown)
-            },
-        )?;
-        self.held.forget(name, id);
+        created_node
+            .connection
+            .delete(&self.layout.child(name, &created_node.child), None)
+            .await
+            .map_err(|failure| {
+            let message = format!("a node could not be deleted again: {}", failure.into_error());
+            unavailable(message, Certainty::Unknown)
+        })?;
+        self.contenders.forget(name, id);
         Ok(())
     }
 
@@ -388,40 +438,42 @@ impl Store {
             let next_look = QUEUE_HEARTBEAT;
             return Ok(AcquireReply::Queued { position: Some(at), holder, next_look });
         }
-        let Some((held, token)) =
-            self.held.find(name, id).and_then(|held| held.token.map(|token| (held, token)))
+        let Some((contender, token)) = self
+            .contenders
+            .find(name, id)
+            .and_then(|contender| contender.token.map(|token| (contender, token)))
         else {
             return Err(ended_on_the_way());
         };
-        let left = held.left(since);
-        let reply = held.reported || !request.queue;
-        if !left.is_zero() && (reply || held.session.is_sure(since)) {
-            self.held.update(name, id, |held| held.reported = true);
+        let left = contender.left(since);
+        let reply = contender.reported || !request.queue;
+        if !left.is_zero() && (reply || contender.session.is_sure(since)) {
+            self.contenders.update(name, id, |contender| contender.reported = true);
             return Ok(AcquireReply::Granted { token, left: Some(left), anchor: None });
         }
-        if reply || held.lasts(since).is_zero() {
+        if reply || contender.lasts(since).is_zero() {
             return Err(ended_on_the_way());
         }
         // It is first in the queue, but its session counts for too little after a pause of this
         // process.
-        if held.session.is_useless(self.clock.now()) {
-            let made = Made { connection, child: entry.child.clone(), since };
-            self.take_back(&made, request).await?;
+        if contender.session.is_useless(self.clock.now()) {
+            let created_node = CreatedNode { connection, child: entry.child.clone(), since };
+            self.take_back(&created_node, request).await?;
             return self.ended(connection, request).await;
         }
-        let next_look = held.session.next_look();
+        let next_look = contender.session.next_look();
         Ok(AcquireReply::Queued { position: Some(0), holder: None, next_look })
     }
 }
 
 /// A node that was just created, by a request that was sent at `since`.
-struct Made<'w> {
+struct CreatedNode<'w> {
     connection: &'w Connection,
     child: String,
     since: Moment,
 }
 
-impl Made<'_> {
+impl CreatedNode<'_> {
     fn number(&self) -> i64 {
         parse_node(&self.child).map_or(0, |parsed| parsed.number)
     }

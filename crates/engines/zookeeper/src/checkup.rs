@@ -12,7 +12,7 @@ use holdline_core::{Checkup, Clock, ErrorKind, Finding, LockError};
 use crate::error::{ENGINE, RequestError};
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
-use crate::sessions::Sessions;
+use crate::sessions::ZooKeeperSessions;
 use holdline_net::executor::Executor;
 
 const REACHABLE: &str = "without an answer no lock can be acquired, and held leases expire";
@@ -222,7 +222,7 @@ fn ticks(members: &[Member]) -> Finding {
 
 async fn rights(options: &ZooKeeperOptions, longest: Duration, clock: Arc<dyn Clock>) -> Finding {
     // No lease belongs to this session, so its exact timing does not matter.
-    let sessions = Sessions::new(options.clone(), Duration::ZERO, clock);
+    let sessions = ZooKeeperSessions::new(options.clone(), Duration::ZERO, clock);
     let found = format!("may make nodes below `{}`", options.chroot());
     let asked = async {
         let session = sessions.open(longest.min(MAX_FIRST_LEASE)).await?;

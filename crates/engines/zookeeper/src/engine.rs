@@ -8,16 +8,15 @@ use holdline_core::lease::{MAX_FIRST_LEASE, MIN_LEASE};
 use holdline_core::{
     Capabilities, Clock, ClockKind, Expiry, HandOff, Hint, LeaseId, LeaseRange, LockError, LockName,
 };
-use tokio::sync::Mutex;
 
 use crate::error::ENGINE;
-use crate::held::{Held, HeldIds, Id};
 use crate::keys::Layout;
+use crate::known_contenders::{Id, KnownContender, KnownContenders};
 use crate::name_cache::NameCache;
 use crate::options::ZooKeeperOptions;
 use crate::probe::{self, Limits};
-use crate::session::Session;
-use crate::sessions::{Group, Sessions};
+use crate::session::ZooKeeperSession;
+use crate::sessions::{Group, ZooKeeperSessions};
 use crate::store::Store;
 use holdline_net::executor::Executor;
 
@@ -32,9 +31,9 @@ const AGAIN: Duration = Duration::from_millis(500);
 
 /// The engine of one ZooKeeper ensemble. Clones share its sessions.
 #[derive(Clone)]
-pub struct ZooKeeperEngine(Arc<Inner>);
+pub struct ZooKeeperEngine(Arc<ZooKeeperEngineParts>);
 
-struct Inner {
+struct ZooKeeperEngineParts {
     store: Arc<Store>,
     executor: Executor,
 }
@@ -55,19 +54,20 @@ impl ZooKeeperEngine {
         let probed = options.clone();
         let probing = async move {
             let members = &probed.cluster.members;
-            probe::limits_of_any(members, probed.tls(), probed.connect_timeout()).await
+            probe::shortest_of_any(members, probed.tls(), probed.connect_timeout()).await
         };
-        let limits = executor.run(probing).await??;
-        let sessions = Arc::new(Sessions::new(options.clone(), limits.shortest, clock.clone()));
+        let shortest = executor.run(probing).await??;
+        let sessions = Arc::new(ZooKeeperSessions::new(options.clone(), shortest, clock.clone()));
+        let opening = sessions.clone();
+        let longest = executor.run(async move { opening.open_main().await }).await??;
+        let limits = Limits { shortest, longest };
         let store = Arc::new(Store {
             capabilities: capabilities(options, limits)?,
             layout: Layout::new(options.chroot(), options.family()),
             sessions: sessions.clone(),
-            held: HeldIds::of(&identity(options)),
+            contenders: KnownContenders::of(&identity(options)),
             names: NameCache::default(),
             watches: Arc::default(),
-            main: Mutex::default(),
-            main_time: limits.longest.min(MAX_FIRST_LEASE),
             clock,
         });
         let probing = store.clone();
@@ -80,14 +80,16 @@ impl ZooKeeperEngine {
         let probed = executor.run(probe).await?;
         probed.map_err(|error| crate::error::not_applied(error.kind().clone()))?;
         let weak = Arc::downgrade(&store);
-        let held = Arc::downgrade(&store.held);
+        let contenders = Arc::downgrade(&store.contenders);
         let ending = sessions.clone();
         executor.spawn(async move {
             loop {
                 let over = ending.next_over().await;
-                let Some(held) = held.upgrade().filter(|_| !over.is_empty()) else { return };
+                let Some(contenders) = contenders.upgrade().filter(|_| !over.is_empty()) else {
+                    return;
+                };
                 // At once, because the next request begins the group again.
-                let ended = held.take_groups(&ending, &over);
+                let ended = contenders.take_groups(&ending, &over);
                 // Without the engine, a session is closed when its last contender is dropped here.
                 if let Some(store) = weak.upgrade() {
                     // In a task, so that a slow deletion delays no other.
@@ -95,13 +97,13 @@ impl ZooKeeperEngine {
                 }
             }
         });
-        Ok(ZooKeeperEngine(Arc::new(Inner { store, executor })))
+        Ok(ZooKeeperEngine(Arc::new(ZooKeeperEngineParts { store, executor })))
     }
 }
 
 holdline_net::verbs_as_tasks!(ZooKeeperEngine);
 
-impl Drop for Inner {
+impl Drop for ZooKeeperEngineParts {
     fn drop(&mut self) {
         self.store.sessions.shut();
     }
@@ -109,24 +111,25 @@ impl Drop for Inner {
 
 impl Store {
     /// Deletes the removed contenders, and closes the sessions that have none any more.
-    async fn end_all(&self, over: &[Group], ended: Vec<(Id, Held)>) {
-        let unused = |session: &Arc<Session>| !self.held.uses(session);
-        let ending = join_all(ended.iter().map(|((id, name), held)| self.end(name, *id, held)));
+    async fn end_all(&self, over: &[Group], ended: Vec<(Id, KnownContender)>) {
+        let unused = |session: &Arc<ZooKeeperSession>| !self.contenders.uses(session);
+        let ending =
+            join_all(ended.iter().map(|((id, name), contender)| self.end(name, *id, contender)));
         let closing = join_all(over.iter().map(|key| self.sessions.close(*key, unused)));
         tokio::join!(closing, ending);
     }
 
     /// Deletes the contender of a lease id, or closes its session.
-    async fn end(&self, name: &LockName, id: LeaseId, held: &Held) {
+    async fn end(&self, name: &LockName, id: LeaseId, contender: &KnownContender) {
         self.watches.notify(id, Hint::CheckLease);
-        while let Ok(connection) = held.session.connection() {
-            if self.delete(&connection, name, id, held).await.is_ok() {
+        while let Ok(connection) = contender.session.connection() {
+            if self.delete(&connection, name, id, contender).await.is_ok() {
                 break;
             }
             // If the node cannot be deleted alone, it is deleted with its session.
-            self.sessions.retire(&held.session);
-            if self.sessions.is_shut() || !self.held.uses(&held.session) {
-                held.session.end();
+            self.sessions.retire(&contender.session);
+            if self.sessions.is_shut() || !self.contenders.uses(&contender.session) {
+                contender.session.end();
                 break;
             }
             drop(connection);

@@ -2,7 +2,8 @@
 //! session timeouts it allows.
 //!
 //! The probe opens a session and closes it again, by the first two messages of the protocol. It
-//! asks for a timeout that is too short or too long, so the answer is the limit.
+//! asks for a timeout that is too short or too long, so the answer is the limit. Each session costs
+//! the servers two transactions.
 
 use std::time::Duration;
 
@@ -32,25 +33,26 @@ pub(crate) struct Limits {
     pub(crate) longest: Duration,
 }
 
-/// Probes the members in parallel, [`STAGGER`] apart, and returns the first answer.
+/// Probes the members in parallel, [`STAGGER`] apart, for the shortest timeout, and returns the
+/// first answer.
 ///
 /// # Errors
 /// `Refused`: a matter of TLS. `Unavailable`: why there is none. Nothing was applied.
-pub(crate) async fn limits_of_any(
+pub(crate) async fn shortest_of_any(
     members: &[Server],
     tls: Option<&TlsFiles>,
     within: Duration,
-) -> Result<Limits, LockError> {
+) -> Result<Duration, LockError> {
     let ask = async |number: u32, member: &Server| {
         sleep(STAGGER.saturating_mul(number)).await;
-        limits(member, tls, within).await
+        answer_within(member, tls, within, session(member, tls, SHORTEST)).await
     };
     let mut asked: FuturesUnordered<_> =
         (0..).zip(members).map(|(number, member)| ask(number, member)).collect();
     let mut errors = Vec::new();
     while let Some(answer) = asked.next().await {
         match answer {
-            Ok(limits) => return Ok(limits),
+            Ok(shortest) => return Ok(shortest),
             Err(error) => errors.push(error),
         }
     }
@@ -64,7 +66,7 @@ pub(crate) async fn limits_of_any(
 /// Probes a member for the shortest and the longest timeout.
 ///
 /// # Errors
-/// As [`limits_of_any`].
+/// As [`shortest_of_any`].
 pub(crate) async fn limits(
     member: &Server,
     tls: Option<&TlsFiles>,
@@ -74,8 +76,18 @@ pub(crate) async fn limits(
         let shortest = session(member, tls, SHORTEST).await?;
         Ok(Limits { shortest, longest: session(member, tls, Duration::MAX).await? })
     };
+    answer_within(member, tls, within, asking).await
+}
+
+/// Waits for the answer of a member; an error says if only one side speaks TLS.
+async fn answer_within<T>(
+    member: &Server,
+    tls: Option<&TlsFiles>,
+    within: Duration,
+    asking: impl Future<Output = Result<T, LockError>>,
+) -> Result<T, LockError> {
     let error: LockError = match timeout(within, asking).await {
-        Ok(Ok(limits)) => return Ok(limits),
+        Ok(Ok(answer)) => return Ok(answer),
         Ok(Err(error)) => error,
         Err(_) => {
             let message = format!("{member}: no answer within {within:?}");

@@ -33,6 +33,8 @@ pub(crate) struct Queue {
     order: SequencedQueue<QueueEntry>,
     /// The number of the next node; 0 if it was not read.
     next: i64,
+    /// Whether the node of the queue exists, as far as it was read.
+    exists: bool,
 }
 
 impl Contender for QueueEntry {
@@ -70,7 +72,17 @@ impl Queue {
         }
         entries.sort_by_key(|entry| entry.parsed.number);
         check_numbers(&entries)?;
-        Ok(Queue { order: SequencedQueue::new(entries), next: 0 })
+        Ok(Queue { order: SequencedQueue::new(entries), next: 0, exists: true })
+    }
+
+    /// Returns the queue of a name that has no node.
+    pub(crate) fn without_node() -> Queue {
+        Queue { order: SequencedQueue::new(Vec::new()), next: 0, exists: false }
+    }
+
+    /// Returns whether the node of the queue exists.
+    pub(crate) fn exists(&self) -> bool {
+        self.exists
     }
 
     /// Sets the number of the next node.

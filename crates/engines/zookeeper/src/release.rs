@@ -7,8 +7,8 @@ use tokio::join;
 
 use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::held::Held;
 use crate::keys::parse_node;
+use crate::known_contenders::KnownContender;
 use crate::queue::Queue;
 use crate::store::Store;
 
@@ -19,22 +19,23 @@ impl Store {
     ) -> Result<ReleaseReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
-        let _turn = self.held.turn(name, id).await;
+        let _turn = self.contenders.turn(name, id).await;
         if request.ending.for_good {
             // Before anything can fail: a later try may delete the node.
-            self.held.give_up(id, self.clock.now());
+            self.contenders.give_up(id, self.clock.now());
         }
-        let held = self.held.find(name, id);
-        let connection = match held.as_ref().map(|held| held.session.connection()) {
+        let contender = self.contenders.find(name, id);
+        let connection = match contender.as_ref().map(|contender| contender.session.connection()) {
             Some(Ok(connection)) => connection,
             _ => self.connection().await?,
         };
-        let path = held.as_ref().and_then(|held| self.path(name, held));
-        let (paths, waited) = match (path, held.as_ref().is_some_and(|held| held.token.is_some())) {
-            (Some(path), true) => (vec![path], false),
-            // The reply depends on its position.
-            _ => self.where_it_stands(&connection, name, id).await?,
-        };
+        let path = contender.as_ref().and_then(|contender| self.path(name, contender));
+        let (paths, waited) =
+            match (path, contender.as_ref().is_some_and(|contender| contender.token.is_some())) {
+                (Some(path), true) => (vec![path], false),
+                // The reply depends on its position.
+                _ => self.where_it_stands(&connection, name, id).await?,
+            };
         let mut deleted = false;
         for path in paths {
             deleted |= connection.delete(&path, None).await?;
@@ -47,7 +48,7 @@ impl Store {
                 ReleaseReply::NotHeld { revoked }
             }
         };
-        self.held.forget(name, id);
+        self.contenders.forget(name, id);
         Ok(reply)
     }
 
@@ -57,16 +58,17 @@ impl Store {
         connection: &Connection,
         name: &LockName,
         id: LeaseId,
-        held: &Held,
+        contender: &KnownContender,
     ) -> Result<(), RequestError> {
-        if let Some(path) = self.path(name, held) {
+        if let Some(path) = self.path(name, contender) {
             return connection.delete(&path, None).await.map(drop);
         }
         // A request that uses the lease id again meanwhile sees the present nodes, and a node that
         // it creates belongs to it (H4).
-        let _turn = self.held.turn(name, id).await;
-        let present = self.held.find(name, id);
-        if present.as_ref().is_some_and(|present| Arc::ptr_eq(&present.session, &held.session)) {
+        let _turn = self.contenders.turn(name, id).await;
+        let present = self.contenders.find(name, id);
+        if present.as_ref().is_some_and(|present| Arc::ptr_eq(&present.session, &contender.session))
+        {
             return Ok(());
         }
         let kept = present.and_then(|present| self.path(name, &present));

@@ -1,15 +1,17 @@
-//! Renewal: a majority proves that the sessions exist, and every node is read.
+//! Renewal: a majority proves that the sessions of grants exist, and every node is read.
 //!
 //! - R1: a grant is renewed if its session was proven *and* its node exists: either may be gone
 //!   without the other.
 //! - R2: a grant may be renewed to a longer lease, but never longer than its session proves.
-//! - R3: a renewal forgets no lease id whose node may still be created (H4 of `held`): the session
-//!   of that request is where a release finds the node.
+//! - R3: a renewal forgets no lease id whose node may still be created (H4 of `known_contenders`):
+//!   the session of that request is where a release finds the node.
+//! - R4: the heartbeat of a waiter only reads, so a crowd that waits writes nothing. When the reads
+//!   show that it is first, its session is proven before the reply says so.
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{BoxFuture, FutureExt, Shared};
+use futures_util::future::{BoxFuture, FutureExt, Shared, try_join_all};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::{
@@ -19,8 +21,8 @@ use tokio::{join, select};
 
 use crate::connection::NodeContent;
 use crate::error::{ENGINE, RequestError, unavailable};
-use crate::held::Held;
-use crate::session::Session;
+use crate::known_contenders::KnownContender;
+use crate::session::ZooKeeperSession;
 use crate::sessions::Group;
 use crate::store::{Store, record};
 
@@ -34,26 +36,28 @@ const SHORTEST_GRACE: Duration = Duration::from_millis(150);
 
 /// The outcome of proving a session.
 #[derive(Clone, Copy)]
-enum Kept {
-    Yes,
+enum SessionProof {
+    /// None was requested (R4).
+    NotNeeded,
+    Given,
     Gone,
     Unanswered,
 }
 
-type Keeping<'s> = Shared<BoxFuture<'s, Kept>>;
+type SharedProof<'s> = Shared<BoxFuture<'s, SessionProof>>;
 
 /// What the reads have shown for one request.
-struct Observed {
+struct ObservedNodes {
     /// The node's record.
     own: Option<NodeContent>,
-    /// Whether the node that blocks it still exists.
+    /// Whether all nodes that exclude it together still exist.
     blocked: bool,
 }
 
 /// Returns how long a batch waits for the other answers after the first: their session may be with
 /// a member that hangs.
 fn grace(batch: &[RenewRequest]) -> Duration {
-    let lease = |request: &RenewRequest| match request.purpose {
+    let lease = |renewal: &RenewRequest| match renewal.purpose {
         Purpose::Keep(hold) => hold.duration(),
         Purpose::Wait => None,
     };
@@ -64,14 +68,15 @@ fn grace(batch: &[RenewRequest]) -> Duration {
 impl Store {
     pub(crate) async fn renew(&self, batch: &[RenewRequest]) -> Renewed {
         let since = self.clock.now();
-        let mut keeping: Vec<(Arc<Session>, Keeping<'_>)> = Vec::new();
+        let mut proofs: Vec<(Arc<ZooKeeperSession>, SharedProof<'_>)> = Vec::new();
         let mut asked = FuturesUnordered::new();
-        for (at, request) in batch.iter().enumerate() {
-            let seen = self.held.find(&request.name, request.lease_id);
-            let session = seen.as_ref().map(|seen| seen.session.clone());
-            let keeping = session.map(|session| self.keep_once(&mut keeping, session));
-            let renewing = self.renew_line(request, seen, keeping, since);
-            asked.push(async move { (at, renewing.await) });
+        for (at, renewal) in batch.iter().enumerate() {
+            let seen = self.contenders.find(&renewal.name, renewal.lease_id);
+            let proven = seen.as_ref().filter(|seen| seen.needs_proof(renewal.purpose));
+            let session = proven.map(|seen| seen.session.clone());
+            let proof = session.map(|session| self.prove_once(&mut proofs, session));
+            let renewed = self.renew_one(renewal, seen, proof, since);
+            asked.push(async move { (at, renewed.await) });
         }
         let silent =
             || unavailable("no answer, long after the others of the batch", Certainty::Unknown);
@@ -90,78 +95,79 @@ impl Store {
     }
 
     /// Proves a session once, for all requests of a batch that belong to it.
-    fn keep_once<'s>(
+    fn prove_once<'s>(
         &'s self,
-        keeping: &mut Vec<(Arc<Session>, Keeping<'s>)>,
-        session: Arc<Session>,
-    ) -> Keeping<'s> {
-        if let Some((_, known)) = keeping.iter().find(|(known, _)| Arc::ptr_eq(known, &session)) {
+        proofs: &mut Vec<(Arc<ZooKeeperSession>, SharedProof<'s>)>,
+        session: Arc<ZooKeeperSession>,
+    ) -> SharedProof<'s> {
+        if let Some((_, known)) = proofs.iter().find(|(known, _)| Arc::ptr_eq(known, &session)) {
             return known.clone();
         }
         let kept = session.clone();
         let keep = async move {
             match kept.keep(&*self.clock).await {
-                Ok(()) => Kept::Yes,
-                Err(RequestError::SessionGone) => Kept::Gone,
-                Err(_) => Kept::Unanswered,
+                Ok(()) => SessionProof::Given,
+                Err(RequestError::SessionGone) => SessionProof::Gone,
+                Err(_) => SessionProof::Unanswered,
             }
         };
         let keep = keep.boxed().shared();
-        keeping.push((session, keep.clone()));
+        proofs.push((session, keep.clone()));
         keep
     }
 
-    /// Renews one lease: proves its session and reads its node concurrently.
-    async fn renew_line(
+    /// Renews one lease or place: proves its session, if need be, and reads its node concurrently.
+    async fn renew_one(
         &self,
-        request: &RenewRequest,
-        seen: Option<Held>,
-        keeping: Option<Keeping<'_>>,
+        renewal: &RenewRequest,
+        seen: Option<KnownContender>,
+        proof: Option<SharedProof<'_>>,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let keeping = async {
-            match keeping {
-                Some(keeping) => keeping.await,
-                None => Kept::Gone,
+        let proof = async {
+            match proof {
+                Some(proof) => proof.await,
+                None => SessionProof::NotNeeded,
             }
         };
-        let (kept, observed) = join!(keeping, self.observe(request, seen.as_ref()));
-        self.judge(request, seen, observed, kept, since).await
+        let (proof, observed) = join!(proof, self.observe(renewal, seen.as_ref()));
+        self.judge(renewal, seen, observed, proof, since).await
     }
 
     async fn observe(
         &self,
-        request: &RenewRequest,
-        seen: Option<&Held>,
-    ) -> Result<Option<Observed>, RequestError> {
-        let Some(held) = seen else { return Ok(None) };
-        let Some(path) = self.path(&request.name, held) else { return Ok(None) };
-        let Ok(connection) = held.session.connection() else { return Ok(None) };
-        let before = held.blocker().map(|child| self.layout.child(&request.name, child));
-        let looking = async {
-            match &before {
-                Some(path) => Ok(connection.stat(path).await?.is_some()),
-                None => Ok::<bool, RequestError>(false),
-            }
-        };
-        let (own, blocked) = join!(connection.data(&path), looking);
-        Ok(Some(Observed { own: own?, blocked: blocked? }))
+        renewal: &RenewRequest,
+        seen: Option<&KnownContender>,
+    ) -> Result<Option<ObservedNodes>, RequestError> {
+        let Some(contender) = seen else { return Ok(None) };
+        let Some(path) = self.path(&renewal.name, contender) else { return Ok(None) };
+        let Ok(connection) = contender.session.connection() else { return Ok(None) };
+        let blockers = contender.few_blockers();
+        let before: Vec<String> =
+            blockers.iter().map(|child| self.layout.child(&renewal.name, child)).collect();
+        let looking = try_join_all(before.iter().map(|path| connection.stat(path)));
+        let (own, found) = join!(connection.data(&path), looking);
+        let blocked = !blockers.is_empty() && found?.iter().all(Option::is_some);
+        Ok(Some(ObservedNodes { own: own?, blocked }))
     }
 
     async fn judge(
         &self,
-        request: &RenewRequest,
-        seen: Option<Held>,
-        observed: Result<Option<Observed>, RequestError>,
-        kept: Kept,
+        renewal: &RenewRequest,
+        seen: Option<KnownContender>,
+        observed: Result<Option<ObservedNodes>, RequestError>,
+        proof: SessionProof,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let name = &request.name;
-        let id = request.lease_id;
-        let Some(held) = self.held.find(name, id) else { return self.missing(request, None).await };
+        let name = &renewal.name;
+        let id = renewal.lease_id;
+        let Some(contender) = self.contenders.find(name, id) else {
+            return self.missing(renewal, None).await;
+        };
         // Another request asks for the lease id, or has asked for it since the reads (R3).
-        let read = held.child.is_some() && seen.is_some_and(|seen| seen.has_node_of(&held));
-        if !read && !held.session.is_over() {
+        let read =
+            contender.child.is_some() && seen.is_some_and(|seen| seen.has_node_of(&contender));
+        if !read && !contender.session.is_over() {
             let message = "it is not known whether the node was created";
             return Err(unavailable(message, Certainty::Unknown));
         }
@@ -173,69 +179,91 @@ impl Store {
         let Some((own, observed)) =
             observed.and_then(|mut observed| Some((observed.own.take()?, observed)))
         else {
-            return self.missing(request, Some(&held)).await;
+            return self.missing(renewal, Some(&contender)).await;
         };
-        match kept {
-            Kept::Gone => return self.missing(request, Some(&held)).await,
-            Kept::Unanswered if held.session.left(since).is_zero() => {
+        match proof {
+            SessionProof::Gone => return self.missing(renewal, Some(&contender)).await,
+            SessionProof::Unanswered if contender.session.left(since).is_zero() => {
                 let message = "the session could not be proven";
                 return Err(unavailable(message, Certainty::Unknown));
             }
-            _ => {}
+            SessionProof::NotNeeded | SessionProof::Given | SessionProof::Unanswered => {}
         }
-        if !held.sessions.refresh(held.group, since) {
-            return self.missing(request, Some(&held)).await;
+        if !contender.sessions.refresh(contender.group, since) {
+            return self.missing(renewal, Some(&contender)).await;
         }
-        let left = held.left(since);
         if observed.blocked {
             return Ok(RenewReply::Queued { position: None, next_look: QUEUE_HEARTBEAT });
         }
-        if held.token.is_none() {
-            let queue = self.queue(&held.session.connection()?, name).await?;
-            self.learn(name, id, &queue)?;
-            match queue.find(id) {
-                None => return self.missing(request, Some(&held)).await,
-                Some((_, Some(at))) => {
-                    let position = Some(at);
-                    let next_look = QUEUE_HEARTBEAT;
-                    return Ok(RenewReply::Queued { position, next_look });
-                }
-                Some((_, None)) => {}
-            }
+        if contender.token.is_none()
+            && let Some(reply) = self.place_of(renewal, &contender, since).await?
+        {
+            return Ok(reply);
         }
-        match request.purpose {
+        let left = contender.left(since);
+        match renewal.purpose {
             // This process was just paused, so a repeated request would get the same reply. If the
             // session is of no use any more, it is wanted: the waiter joins the queue again.
             Purpose::Wait
-                if !held.reported
-                    && !held.session.is_sure(since)
-                    && !held.session.is_useless(self.clock.now()) =>
+                if !contender.reported
+                    && !contender.session.is_sure(since)
+                    && !contender.session.is_useless(self.clock.now()) =>
             {
-                let next_look = held.session.next_look();
+                let next_look = contender.session.next_look();
                 Ok(RenewReply::Queued { position: Some(0), next_look })
             }
             Purpose::Wait => Ok(RenewReply::Held { left: Some(left) }),
-            Purpose::Keep(hold) => self.keep_grant(request, hold, &held, own, since).await,
+            Purpose::Keep(hold) => self.keep_grant(renewal, hold, &contender, own, since).await,
+        }
+    }
+
+    /// Returns the reply for a contender that waits, by a read of the queue; `None` if it is first,
+    /// and its session proven (R4).
+    async fn place_of(
+        &self,
+        renewal: &RenewRequest,
+        contender: &KnownContender,
+        since: Moment,
+    ) -> Result<Option<RenewReply>, LockError> {
+        let name = &renewal.name;
+        let id = renewal.lease_id;
+        let queue = self.queue(&contender.session.connection()?, name).await?;
+        self.learn(name, id, &queue)?;
+        match queue.find(id) {
+            None => return self.missing(renewal, Some(contender)).await.map(Some),
+            Some((_, Some(at))) => {
+                let position = Some(at);
+                return Ok(Some(RenewReply::Queued { position, next_look: QUEUE_HEARTBEAT }));
+            }
+            Some((_, None)) => {}
+        }
+        match contender.session.prove_for_grant(&*self.clock, since).await {
+            Ok(()) => Ok(None),
+            Err(RequestError::SessionGone) => {
+                self.missing(renewal, Some(contender)).await.map(Some)
+            }
+            Err(failure) => Err(failure.into_error()),
         }
     }
 
     /// Renews a grant whose session was proven.
     async fn keep_grant(
         &self,
-        request: &RenewRequest,
+        renewal: &RenewRequest,
         hold: Hold,
-        held: &Held,
+        contender: &KnownContender,
         mut own: NodeContent,
         since: Moment,
     ) -> Result<RenewReply, LockError> {
-        let left = held.left(since);
-        if own.stat.version == held.version && hold.duration() <= held.terms.duration() {
+        let left = contender.left(since);
+        if own.stat.version == contender.version && hold.duration() <= contender.terms.duration() {
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
-        let (connection, path) = match (held.session.connection(), self.path(&request.name, held)) {
-            (Ok(connection), Some(path)) => (connection, path),
-            _ => return self.missing(request, Some(held)).await,
-        };
+        let (connection, path) =
+            match (contender.session.connection(), self.path(&renewal.name, contender)) {
+                (Ok(connection), Some(path)) => (connection, path),
+                _ => return self.missing(renewal, Some(contender)).await,
+            };
         for _ in 0..ATTEMPTS {
             let mut record = record(&own.data)?;
             if let Some(reason) = record.revoked {
@@ -249,20 +277,23 @@ impl Store {
                     Err(RequestError::BadVersion) => {
                         match connection.data(&path).await? {
                             Some(found) => own = found,
-                            None => return self.missing(request, Some(held)).await,
+                            None => return self.missing(renewal, Some(contender)).await,
                         }
                         continue;
                     }
-                    Err(RequestError::NoNode) => return self.missing(request, Some(held)).await,
+                    Err(RequestError::NoNode) => {
+                        return self.missing(renewal, Some(contender)).await;
+                    }
                     Err(failure) => return Err(failure.into_error()),
                 }
-                let group = Group::of(request.client, record.hold);
-                held.sessions.begin(group, since);
-                self.held.update(&request.name, request.lease_id, |held| held.group = group);
+                let group = Group::of(renewal.client, record.hold);
+                contender.sessions.begin(group, since);
+                self.contenders
+                    .update(&renewal.name, renewal.lease_id, |contender| contender.group = group);
             }
-            self.held.update(&request.name, request.lease_id, |held| {
-                held.version = version;
-                held.terms = record.hold;
+            self.contenders.update(&renewal.name, renewal.lease_id, |contender| {
+                contender.version = version;
+                contender.terms = record.hold;
             });
             return Ok(RenewReply::Renewed { left: Some(left) });
         }
@@ -273,28 +304,28 @@ impl Store {
     /// it, unless another request has asked for it meanwhile.
     async fn missing(
         &self,
-        request: &RenewRequest,
-        seen: Option<&Held>,
+        renewal: &RenewRequest,
+        seen: Option<&KnownContender>,
     ) -> Result<RenewReply, LockError> {
         let connection = self.connection().await?;
-        let path = self.layout.queue(&request.name);
+        let path = self.layout.queue(&renewal.name);
         // A member that lags may show nodes of an expired session of this process.
         let (caught_up, queue, marks) = join!(
             connection.catch_up(&path),
-            self.queue(&connection, &request.name),
-            self.marks(&connection, request.lease_id)
+            self.queue(&connection, &renewal.name),
+            self.marks(&connection, renewal.lease_id)
         );
         caught_up?;
-        let found = queue?.find(request.lease_id).is_some();
-        let known = self.held.find(&request.name, request.lease_id).is_some();
+        let found = queue?.find(renewal.lease_id).is_some();
+        let known = self.contenders.find(&renewal.name, renewal.lease_id).is_some();
         // A node of this process may exist until its session is closed.
-        if found && !known && !self.held.was_ours(request.lease_id) {
+        if found && !known && !self.contenders.was_ours(renewal.lease_id) {
             let lacks = "renewal by a process that does not own the session";
             return Err(LockError::unsupported(ENGINE, lacks));
         }
         let marks = marks?;
         if let Some(seen) = seen {
-            self.held.forget_seen(&request.name, request.lease_id, seen);
+            self.contenders.forget_seen(&renewal.name, renewal.lease_id, seen);
         }
         Ok(marks.into_renew_reply())
     }

@@ -8,6 +8,8 @@
 //!   and an eighth more, which is as exactly as a pause is noticed. So this time is not counted on,
 //!   and at least a fifth of the session. A paused process sends no heartbeat: a proof soon after a
 //!   pause counts from earlier, by the length of the pause ([`crate::pauses`]).
+//! - S6: a contender that waits needs no proof: it relies on nothing. The proof is requested when
+//!   it is woken, before the grant, unless enough of the last one is left.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -30,6 +32,8 @@ const SILENT: u32 = 8;
 const BUSY: Duration = Duration::from_secs(1);
 /// A grant needs at least this part of the time that is counted on.
 const ENOUGH: u32 = 4;
+/// Before a grant, a proof is requested if less than this part of that time is left (S6).
+const WELL: u32 = 2;
 /// The interval of the checks for pauses, as a part of the silence after which a connection is
 /// dropped: the interval of the connection's own checks.
 const CHECKS: u32 = 8;
@@ -42,27 +46,27 @@ pub(crate) struct SessionTiming {
 }
 
 /// A session of ZooKeeper.
-pub(crate) struct Session {
+pub(crate) struct ZooKeeperSession {
     connection: Mutex<Option<Connection>>,
     time: Duration,
     /// How much of the timeout is counted on.
     sure: Duration,
     proven: Mutex<Moment>,
     pauses: Mutex<Pauses>,
-    /// Since when no proof has counted for enough.
+    /// Since when no proof that was requested has counted for enough.
     useless_since: Mutex<Option<Moment>>,
     keeping: tokio::sync::Mutex<()>,
     /// Notified when it ends.
     pub(crate) ended: Notify,
 }
 
-impl std::fmt::Debug for Session {
+impl std::fmt::Debug for ZooKeeperSession {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Session").field("time", &self.time).finish_non_exhaustive()
+        f.debug_struct("ZooKeeperSession").field("time", &self.time).finish_non_exhaustive()
     }
 }
 
-impl Session {
+impl ZooKeeperSession {
     /// Begins with a session that was opened by a request sent at `opened`.
     pub(crate) fn begin(
         connection: Connection,
@@ -70,9 +74,9 @@ impl Session {
         timing: SessionTiming,
         pauses: Pauses,
         clock: &Arc<dyn Clock>,
-    ) -> Arc<Session> {
+    ) -> Arc<ZooKeeperSession> {
         let connection = Some(connection);
-        let session = Arc::new(Session::of(connection, opened, timing, pauses));
+        let session = Arc::new(ZooKeeperSession::of(connection, opened, timing, pauses));
         tokio::spawn(watch_pauses(Arc::downgrade(&session), clock.clone()));
         session
     }
@@ -82,8 +86,8 @@ impl Session {
         opened: Moment,
         timing: SessionTiming,
         pauses: Pauses,
-    ) -> Session {
-        Session {
+    ) -> ZooKeeperSession {
+        ZooKeeperSession {
             connection: Mutex::new(connection),
             time: timing.timeout,
             sure: timing.sure(),
@@ -124,8 +128,12 @@ impl Session {
             *proven = (*proven).max(counts_from);
             *proven
         };
-        if since.until(proven.after(self.sure)) >= self.enough() {
-            *self.useless_since.lock() = None;
+        let counts_for_enough = since.until(proven.after(self.sure)) >= self.enough();
+        let mut useless_since = self.useless_since.lock();
+        if counts_for_enough {
+            *useless_since = None;
+        } else {
+            useless_since.get_or_insert(since);
         }
     }
 
@@ -138,7 +146,13 @@ impl Session {
     /// Returns whether a proof at `now` would count for more than half: not so soon after a long
     /// pause.
     pub(crate) fn vouches(&self, now: Moment) -> bool {
-        !self.is_over() && self.would_leave(now) > self.sure / 2
+        !self.is_over() && self.would_leave(now) > self.sure / WELL
+    }
+
+    /// Returns whether it can be that of new contenders with this timeout.
+    pub(crate) fn suits(&self, time: Duration, now: Moment) -> bool {
+        let is_connected = self.connection().is_ok_and(|connection| connection.is_connected());
+        self.time == time && is_connected && self.vouches(now)
     }
 
     /// Returns how much time a proof at `now` would leave.
@@ -170,11 +184,24 @@ impl Session {
 
     /// Checks for a pause of this process; returns when to check again.
     fn check_pauses(&self, now: Moment) -> Moment {
-        self.pauses.lock().check(now);
-        if self.would_leave(now) < self.enough() {
-            self.useless_since.lock().get_or_insert(now);
+        let mut pauses = self.pauses.lock();
+        pauses.check(now);
+        pauses.next_check()
+    }
+
+    /// Requests the proof that a grant needs (S6). `since`: when the request for the grant began.
+    ///
+    /// # Errors
+    /// As [`keep`](Self::keep).
+    pub(crate) async fn prove_for_grant(
+        &self,
+        clock: &dyn Clock,
+        since: Moment,
+    ) -> Result<(), RequestError> {
+        if self.left(since) >= self.sure / WELL {
+            return Ok(());
         }
-        self.pauses.lock().next_check()
+        self.keep(clock).await
     }
 
     /// Requests a proof, unless the last one is fresh.
@@ -227,7 +254,7 @@ impl SessionTiming {
 
 /// Checks for pauses for as long as the session is used. It runs where the client sends the
 /// heartbeats, so a delay of those also delays these checks.
-async fn watch_pauses(session: Weak<Session>, clock: Arc<dyn Clock>) {
+async fn watch_pauses(session: Weak<ZooKeeperSession>, clock: Arc<dyn Clock>) {
     while let Some(session) = session.upgrade().filter(|session| !session.is_over()) {
         let next = session.check_pauses(clock.now());
         drop(session);
@@ -267,7 +294,8 @@ mod tests {
         let time = 4 * SECOND;
         let half_tick = SECOND / 10;
         let timing = SessionTiming { timeout: time, half_tick };
-        let session = Session::of(None, opened, timing, timing.pauses(opened));
+        let session = ZooKeeperSession::of(None, opened, timing, timing.pauses(opened));
+        let pause = || clock.advance(SECOND * 5 / 2);
         let run = |times: Duration| {
             let end = clock.now().after(times);
             while clock.now() < end {
@@ -277,17 +305,23 @@ mod tests {
             clock.now()
         };
         session.prove(run(10 * SECOND));
-        clock.advance(SECOND * 5 / 2);
-        assert!(!session.is_useless(run(SECOND)), "not for long enough");
+        pause();
+        session.prove(run(SECOND));
+        assert!(!session.is_useless(clock.now()), "not for long enough");
         assert!(
             !session.is_useless(run(SECOND / 2)),
             "a proof would leave enough, but none is requested"
         );
-        clock.advance(SECOND * 5 / 2);
+        pause();
         assert!(session.is_useless(run(SECOND / 2)), "for long, and again too little");
         let well = run(4 * SECOND);
         session.prove(well);
-        clock.advance(SECOND * 5 / 2);
+        pause();
         assert!(!session.is_useless(run(SECOND / 2)), "a proof left enough meanwhile");
+        // Pauses for which no proof was requested do not count.
+        run(20 * SECOND);
+        pause();
+        session.prove(run(SECOND / 2));
+        assert!(!session.is_useless(clock.now()), "this one is the first that is too little");
     }
 }

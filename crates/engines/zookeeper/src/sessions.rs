@@ -5,7 +5,10 @@
 //!   its time is over, the engine deletes its nodes. If the process cannot do it, the servers do,
 //!   after the same time. So no reply promises more time than the group has left.
 //! - S4: a copy of the process by fork remembers the lease ids of its parent, which are not its own
-//!   (H2 of `held`), and shares its sockets. So a copy opens no session.
+//!   (H2 of `known_contenders`), and shares its sockets. So a copy opens no session.
+//! - S7: the session for requests of no contender is opened first, and becomes that of the first
+//!   group with its timeout. So a process with one lock opens one. The next such request opens
+//!   another: a long listing delays no lock.
 //! - S5: the connection to a member that hangs is dropped long before the session expires, so that
 //!   another member is tried in time.
 
@@ -16,6 +19,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
+use holdline_core::lease::MAX_FIRST_LEASE;
 use holdline_core::{ClientId, Clock, ErrorKind, Hold, LockError, Moment};
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -25,7 +29,7 @@ use crate::connection::Connection;
 use crate::error::{ENGINE, RequestError, not_applied};
 use crate::options::ZooKeeperOptions;
 use crate::pauses::Pauses;
-use crate::session::{Session, SessionTiming, silence};
+use crate::session::{SessionTiming, ZooKeeperSession, silence};
 
 /// The contenders that expire together: those of one client with one duration, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -34,14 +38,17 @@ pub(crate) struct Group(ClientId, u64);
 /// The pause before the members are asked for a session again.
 const AGAIN: Duration = Duration::from_millis(100);
 
-type Slot = Arc<tokio::sync::Mutex<Option<Arc<Session>>>>;
+type Slot = Arc<tokio::sync::Mutex<Option<Arc<ZooKeeperSession>>>>;
 
 /// The sessions of one engine.
-pub(crate) struct Sessions {
+pub(crate) struct ZooKeeperSessions {
     options: ZooKeeperOptions,
     /// How often the members report heartbeats to the leader.
     half_tick: Duration,
     clock: Arc<dyn Clock>,
+    /// The session for requests of no contender (S7), and its timeout.
+    main: tokio::sync::Mutex<Option<Arc<ZooKeeperSession>>>,
+    main_time: OnceLock<Duration>,
     slots: Mutex<HashMap<Group, Slot>>,
     /// When each group was last refreshed.
     kept: Mutex<HashMap<Group, Moment>>,
@@ -49,6 +56,15 @@ pub(crate) struct Sessions {
     begun: Notify,
     /// The engine was dropped.
     shut: AtomicBool,
+}
+
+/// A session that was just opened.
+struct OpenedSession {
+    client: Client,
+    /// When it was asked for.
+    before: Moment,
+    timing: SessionTiming,
+    pauses: Pauses,
 }
 
 impl Group {
@@ -63,23 +79,25 @@ impl Group {
     }
 }
 
-impl std::fmt::Debug for Sessions {
+impl std::fmt::Debug for ZooKeeperSessions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Sessions").finish_non_exhaustive()
+        f.debug_struct("ZooKeeperSessions").finish_non_exhaustive()
     }
 }
 
-impl Sessions {
+impl ZooKeeperSessions {
     /// `shortest` is the servers' shortest session. Unless configured, it is two ticks.
     pub(crate) fn new(
         options: ZooKeeperOptions,
         shortest: Duration,
         clock: Arc<dyn Clock>,
-    ) -> Sessions {
-        Sessions {
+    ) -> ZooKeeperSessions {
+        ZooKeeperSessions {
             options,
             half_tick: shortest / 4,
             clock,
+            main: tokio::sync::Mutex::default(),
+            main_time: OnceLock::new(),
             slots: Mutex::default(),
             kept: Mutex::default(),
             begun: Notify::new(),
@@ -91,17 +109,67 @@ impl Sessions {
     pub(crate) fn shut(&self) {
         self.shut.store(true, Ordering::SeqCst);
         self.slots.lock().clear();
+        // If it is locked, a request is opening one, and then sees that the engine was dropped.
+        if let Ok(mut main) = self.main.try_lock() {
+            *main = None;
+        }
         self.begun.notify_one();
+    }
+
+    /// Opens the session for requests of no contender, with the longest timeout that a first lease
+    /// can have, or the servers' longest if that is shorter. Returns that timeout.
+    ///
+    /// # Errors
+    /// As [`open`](Self::open).
+    pub(crate) async fn open_main(&self) -> Result<Duration, LockError> {
+        let mut main = self.main.lock().await;
+        let opened = self.connect(MAX_FIRST_LEASE).await?;
+        let given = opened.client.session_timeout();
+        let time = *self.main_time.get_or_init(|| given);
+        if given == MAX_FIRST_LEASE {
+            *main = Some(self.begin_session(opened));
+        }
+        Ok(time)
+    }
+
+    /// Returns the connection for requests of no contender.
+    pub(crate) async fn main_connection(&self) -> Result<Connection, LockError> {
+        let mut main = self.main.lock().await;
+        // Servers that were restored from an old snapshot refuse a session that has seen newer
+        // transactions, but accept a new one.
+        if let Some(session) = main.as_ref()
+            && let Ok(connection) = session.connection()
+            && connection.is_connected()
+        {
+            return Ok(connection);
+        }
+        let time = self.main_time.get().copied().unwrap_or(MAX_FIRST_LEASE);
+        let session = self.open(time).await?;
+        let connection = session.connection()?;
+        if !self.is_shut() {
+            *main = Some(session);
+        }
+        Ok(connection)
+    }
+
+    /// Takes the session for requests of no contender, if it is one for a group (S7).
+    fn take_main(&self, key: Group, now: Moment) -> Option<Arc<ZooKeeperSession>> {
+        // If it is locked, a request is opening another one.
+        let mut main = self.main.try_lock().ok()?;
+        main.take_if(|session| session.suits(key.duration(), now))
     }
 
     /// Returns the session of a group. Opens a new one if there is none, or if the present one
     /// counts for little after a pause. Existing contenders stay with the old one.
-    pub(crate) async fn obtain(&self, key: Group) -> Result<Arc<Session>, LockError> {
+    pub(crate) async fn obtain(&self, key: Group) -> Result<Arc<ZooKeeperSession>, LockError> {
         let slot = self.slots.lock().entry(key).or_default().clone();
         let mut slot = slot.lock().await;
         let now = self.clock.now();
         if let Some(session) = slot.as_ref().filter(|session| session.vouches(now)) {
             return Ok(session.clone());
+        }
+        if let Some(session) = self.take_main(key, now) {
+            return Ok(slot.insert(session).clone());
         }
         match (self.open(key.duration()).await, &*slot) {
             (Ok(session), _) => Ok(slot.insert(session).clone()),
@@ -114,15 +182,33 @@ impl Sessions {
     ///
     /// # Errors
     /// `Invalid`: the servers do not allow this timeout. `Refused`: this process is a copy by fork.
-    pub(crate) async fn open(&self, time: Duration) -> Result<Arc<Session>, LockError> {
+    pub(crate) async fn open(&self, time: Duration) -> Result<Arc<ZooKeeperSession>, LockError> {
+        let opened = self.connect(time).await?;
+        let given = opened.client.session_timeout();
+        if given != time {
+            let message =
+                format!("the nearest session timeout that the servers allow is {given:?}");
+            return Err(LockError::invalid(ENGINE, "lease_duration", message));
+        }
+        Ok(self.begin_session(opened))
+    }
+
+    fn begin_session(&self, opened: OpenedSession) -> Arc<ZooKeeperSession> {
+        let OpenedSession { client, before, timing, pauses } = opened;
+        let connection = Connection::new(client, &self.options);
+        ZooKeeperSession::begin(connection, before, timing, pauses, &self.clock)
+    }
+
+    /// Asks for a session with this timeout; the servers may give another one.
+    async fn connect(&self, time: Duration) -> Result<OpenedSession, LockError> {
         check_process()?;
         let started = Instant::now();
         let timing = SessionTiming { timeout: time, half_tick: self.half_tick };
-        let (client, before, pauses) = loop {
+        loop {
             let before = self.clock.now();
             let mut pauses = timing.pauses(before);
             match self.check_during(connect(&self.options, time), &mut pauses).await {
-                Ok(client) => break (client, before, pauses),
+                Ok(client) => return Ok(OpenedSession { client, before, timing, pauses }),
                 // Members may look for a leader, or be restarted.
                 Err(RequestError::NotSent(_))
                     if started.elapsed() < self.options.command_timeout() =>
@@ -135,15 +221,7 @@ impl Sessions {
                     return Err(not_applied(kind));
                 }
             }
-        };
-        let given = client.session_timeout();
-        if given != time {
-            let message =
-                format!("the nearest session timeout that the servers allow is {given:?}");
-            return Err(LockError::invalid(ENGINE, "lease_duration", message));
         }
-        let connection = Connection::new(client, &self.options);
-        Ok(Session::begin(connection, before, timing, pauses, &self.clock))
     }
 
     /// Checks for pauses of this process while a future runs. The duration of the future is no
@@ -228,7 +306,7 @@ impl Sessions {
     }
 
     /// Uses a session for no new contender.
-    pub(crate) fn retire(&self, session: &Arc<Session>) {
+    pub(crate) fn retire(&self, session: &Arc<ZooKeeperSession>) {
         for slot in self.slots.lock().values() {
             // A session that is being opened is another one.
             if let Ok(mut slot) = slot.try_lock() {
@@ -238,7 +316,7 @@ impl Sessions {
     }
 
     /// Closes the session of a group, if `unused` says that no contender belongs to it.
-    pub(crate) async fn close(&self, key: Group, unused: impl Fn(&Arc<Session>) -> bool) {
+    pub(crate) async fn close(&self, key: Group, unused: impl Fn(&Arc<ZooKeeperSession>) -> bool) {
         let Some(slot) = self.slots.lock().get(&key).cloned() else { return };
         let mut slot = slot.lock().await;
         if self.kept.lock().contains_key(&key) {
@@ -285,9 +363,9 @@ mod tests {
 
     const SECOND: Duration = Duration::from_secs(1);
 
-    fn sessions(clock: &ManualClock) -> Sessions {
+    fn sessions(clock: &ManualClock) -> ZooKeeperSessions {
         let options = ZooKeeperOptions::from_url("zk://127.0.0.1:2181").expect("a good URL");
-        Sessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
+        ZooKeeperSessions::new(options, 4 * SECOND, Arc::new(clock.clone()))
     }
 
     #[test]

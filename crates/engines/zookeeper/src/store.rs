@@ -9,16 +9,14 @@ use holdline_core::{
     Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Marks,
     Metadata, Record,
 };
-use tokio::sync::Mutex;
 
 use crate::connection::Connection;
 use crate::error::{RequestError, foreign, protocol};
-use crate::held::{Held, HeldIds};
 use crate::keys::Layout;
+use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::name_cache::NameCache;
 use crate::queue::{Queue, QueueEntry};
-use crate::session::Session;
-use crate::sessions::Sessions;
+use crate::sessions::ZooKeeperSessions;
 
 /// How long a mark lasts at least: longer than the longest lease.
 const MARK_MS: i64 = 75_000;
@@ -30,31 +28,16 @@ pub(crate) struct Store {
     pub(crate) capabilities: Capabilities,
     pub(crate) clock: Arc<dyn Clock>,
     pub(crate) layout: Layout,
-    pub(crate) sessions: Arc<Sessions>,
-    pub(crate) held: Arc<HeldIds>,
+    pub(crate) sessions: Arc<ZooKeeperSessions>,
+    pub(crate) contenders: Arc<KnownContenders>,
     pub(crate) names: NameCache,
     pub(crate) watches: Arc<Watches>,
-    /// The session for requests of no contender, and its timeout.
-    pub(crate) main: Mutex<Option<Arc<Session>>>,
-    pub(crate) main_time: Duration,
 }
 
 impl Store {
     /// Returns the connection for requests of no contender.
     pub(crate) async fn connection(&self) -> Result<Connection, LockError> {
-        let mut main = self.main.lock().await;
-        // Servers that were restored from an old snapshot refuse a session that has seen newer
-        // transactions, but accept a new one.
-        if let Some(session) = main.as_ref()
-            && let Ok(connection) = session.connection()
-            && connection.is_connected()
-        {
-            return Ok(connection);
-        }
-        let session = self.sessions.open(self.main_time).await?;
-        let connection = session.connection()?;
-        *main = Some(session);
-        Ok(connection)
+        self.sessions.main_connection().await
     }
 
     /// Reads the marks about a lease id: given up by this process, or revoked.
@@ -65,23 +48,23 @@ impl Store {
     ) -> Result<Marks, RequestError> {
         let revoked = connection.data(&self.layout.revoked(id)).await?;
         let revoked = revoked.map(|node| String::from_utf8_lossy(&node.data).into_owned());
-        Ok(Marks { gone: self.held.was_given_up(id, self.clock.now()), revoked })
+        Ok(Marks { gone: self.contenders.was_given_up(id, self.clock.now()), revoked })
     }
 
     /// Reads the marks about a lease id that a fresh request brings.
     ///
     /// An operator marks the lease id of a contender, and only the process of the contender uses
-    /// its lease id (H2 of `held`). So there is none about an id that this process has not asked
-    /// for before, and nothing is read.
+    /// its lease id (H2 of `known_contenders`). So there is none about an id that this process has
+    /// not asked for before, and nothing is read.
     pub(crate) async fn new_marks(
         &self,
         connection: &Connection,
         id: LeaseId,
     ) -> Result<Marks, RequestError> {
-        if self.held.was_ours(id) {
+        if self.contenders.was_ours(id) {
             self.marks(connection, id).await
         } else {
-            let gone = self.held.was_given_up(id, self.clock.now());
+            let gone = self.contenders.was_given_up(id, self.clock.now());
             Ok(Marks { gone, revoked: None })
         }
     }
@@ -92,9 +75,10 @@ impl Store {
         connection: &Connection,
         name: &LockName,
     ) -> Result<Queue, RequestError> {
-        let found = connection.counted_children(&self.layout.queue(name)).await?;
-        let (children, next) = found.unwrap_or_default();
-        Ok(Queue::read(children)?.counted(next))
+        match connection.counted_children(&self.layout.queue(name)).await? {
+            Some((children, next)) => Ok(Queue::read(children)?.counted(next)),
+            None => Ok(Queue::without_node()),
+        }
     }
 
     /// Deletes old marks. Both times are the servers'.
@@ -127,25 +111,25 @@ impl Store {
         let child = entry.child.clone();
         let blockers: Vec<_> = queue.blockers(id).iter().map(|entry| entry.child.clone()).collect();
         let mut bad = None;
-        self.held.update(name, id, |held| {
-            held.child = Some(child);
+        self.contenders.update(name, id, |contender| {
+            contender.child = Some(child);
             if waits.is_none() {
-                match token(held.czxid) {
-                    Ok(token) => held.token = Some(token),
+                match token(contender.czxid) {
+                    Ok(token) => contender.token = Some(token),
                     Err(error) => bad = Some(error),
                 }
-                held.blockers.clear();
-            } else if held.blockers != blockers {
-                held.blockers = blockers;
-                held.changed.notify_one();
+                contender.blockers.clear();
+            } else if contender.blockers != blockers {
+                contender.blockers = blockers;
+                contender.changed.notify_one();
             }
         });
         bad.map_or(Ok(()), Err)
     }
 
     /// Returns the path of a lease id's node, if it is known.
-    pub(crate) fn path(&self, name: &LockName, held: &Held) -> Option<String> {
-        Some(self.layout.child(name, held.child.as_ref()?))
+    pub(crate) fn path(&self, name: &LockName, contender: &KnownContender) -> Option<String> {
+        Some(self.layout.child(name, contender.child.as_ref()?))
     }
 
     /// Describes a contender; `None` if its node was deleted meanwhile.
@@ -176,17 +160,18 @@ impl Store {
         name: &LockName,
         entry: &QueueEntry,
     ) -> Option<HolderSummary> {
-        let held = self.held.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
-        if held.child.as_ref() != Some(&entry.child) {
+        let contender =
+            self.contenders.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
+        if contender.child.as_ref() != Some(&entry.child) {
             return None;
         }
         Some(HolderSummary {
             lease_id: entry.parsed.id.short(),
-            token: Some(token(held.czxid).ok()?),
+            token: Some(token(contender.czxid).ok()?),
             mode: entry.mode(),
             held_for: None,
-            left: Some(held.lasts(self.clock.now())),
-            metadata: held.metadata,
+            left: Some(contender.lasts(self.clock.now())),
+            metadata: contender.metadata,
         })
     }
 
@@ -204,8 +189,9 @@ impl Store {
 
     /// Returns how long a contender lasts if it is not renewed; `None` for another process.
     pub(crate) fn lasts(&self, name: &LockName, entry: &QueueEntry) -> Option<Duration> {
-        let held = self.held.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
-        Some(held.lasts(self.clock.now()))
+        let contender =
+            self.contenders.find(name, entry.parsed.id).filter(|_| entry.parsed.ours)?;
+        Some(contender.lasts(self.clock.now()))
     }
 }
 

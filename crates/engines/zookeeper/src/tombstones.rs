@@ -2,9 +2,9 @@
 //!
 //! The memory of the process is enough. A lease id is used by one process, because its node belongs
 //! to a session of that process, and no other process can renew it (H2). The engines of a process
-//! that use the same nodes share these ids (`HeldIds`). An acquire and a release of one lease id
-//! exclude each other (H4). So an acquire comes before the release, whose search then sees its
-//! node, or comes after it and finds the tombstone. If the answer to a creation was lost, the
+//! that use the same nodes share these ids (`KnownContenders`). An acquire and a release of one
+//! lease id exclude each other (H4). So an acquire comes before the release, whose search then sees
+//! its node, or comes after it and finds the tombstone. If the answer to a creation was lost, the
 //! release searches on the same session, after the creation. If that session has expired, so has
 //! the node.
 //!

@@ -5,14 +5,19 @@
 //!   watches end with the connection. They are opened again on the next one, by reads that show
 //!   what has changed meanwhile.
 //! - W3: the own node is watched a little later: most waits and leases are over by then.
+//! - W4: a waiter watches the nodes that together exclude it, the nearest before its own: only if
+//!   one of them is deleted can it be next. So a deletion wakes no more waiters than the semaphore
+//!   has permits, and one for a lock. If they are too many, it watches the whole queue.
 
+use std::collections::HashSet;
+use std::future::{pending, poll_fn};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_core::Stream;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, FutureExt, join_all};
 use holdline_core::hints::{WatchStream, Watches};
 use holdline_core::{Hint, Hints, LeaseId, LockName};
 use tokio::sync::oneshot;
@@ -21,7 +26,7 @@ use crate::client::messages::Event;
 use crate::client::{SessionState, Watch};
 use crate::connection::Connection;
 use crate::error::RequestError;
-use crate::held::Held;
+use crate::known_contenders::{KnownContender, MOST_BLOCKERS};
 use crate::store::Store;
 use holdline_net::executor::Executor;
 
@@ -56,9 +61,9 @@ impl Store {
     ) -> Hints {
         let stream = Watches::open(&self.watches, id);
         let (listening, mut dropped) = oneshot::channel();
-        match self.held.find(name, id) {
-            Some(held) => {
-                let mut task = WatchTask { store: self.clone(), name: name.clone(), id, held };
+        match self.contenders.find(name, id) {
+            Some(contender) => {
+                let mut task = WatchTask { store: self.clone(), name: name.clone(), id, contender };
                 executor.spawn(async move {
                     tokio::select! {
                         // Nothing is ever sent: it completes when the stream is dropped.
@@ -76,12 +81,29 @@ impl Store {
     }
 }
 
+/// The watch of a node before the own one.
+struct BlockerWatch {
+    child: String,
+    event: NextEvent,
+}
+
+/// The watches that are open, and which are to be opened.
+struct OpenWatches {
+    own: Option<NextEvent>,
+    wants_own: bool,
+    /// Of the nodes that exclude the contender.
+    blockers: Vec<BlockerWatch>,
+    /// Of the whole queue, in place of them.
+    queue: Option<NextEvent>,
+    wants_blockers: bool,
+}
+
 /// The task that watches the nodes for one lease id.
 struct WatchTask {
     store: Arc<Store>,
     name: LockName,
     id: LeaseId,
-    held: Held,
+    contender: KnownContender,
 }
 
 impl WatchTask {
@@ -91,21 +113,15 @@ impl WatchTask {
 
     /// Watches until the session ends.
     async fn listen(&mut self) {
-        let session = self.held.session.clone();
-        let changed = self.held.changed.clone();
-        let mut own: Option<NextEvent> = None;
-        let mut before: Option<NextEvent> = None;
-        let mut wants_own = false;
-        let mut wants_before = true;
+        let session = self.contender.session.clone();
+        let changed = self.contender.changed.clone();
+        let mut open = OpenWatches::default();
         let mut later = Box::pin(tokio::time::sleep(LATER));
         let mut is_later = false;
         loop {
             let Ok(connection) = session.connection() else { break };
             let mut state = connection.next_state();
-            match self
-                .arm(&connection, &mut own, &mut wants_own, &mut before, &mut wants_before)
-                .await
-            {
+            match self.arm(&connection, &mut open).await {
                 Ok(()) => {}
                 Err(RequestError::SessionGone) => break,
                 Err(failure) => {
@@ -119,8 +135,15 @@ impl WatchTask {
             drop(connection);
             tokio::select! {
                 () = session.ended.notified() => break,
-                () = changed.notified() => (before, wants_before) = (None, true),
-                () = &mut later, if !is_later => (is_later, wants_own) = (true, true),
+                () = changed.notified() => {
+                    // Its blockers may be those of a read before this watch was opened.
+                    open.queue = None;
+                    open.wants_blockers = true;
+                }
+                () = &mut later, if !is_later => {
+                    is_later = true;
+                    open.wants_own = true;
+                }
                 state = &mut state => match state {
                     SessionState::Ended => break,
                     // A connection that was restored at once is noticed only then.
@@ -128,85 +151,148 @@ impl WatchTask {
                         self.notify(Hint::CheckLease);
                     }
                 },
-                event = some(&mut own) => {
+                event = some(&mut open.own) => {
                     self.notify(Hint::CheckLease);
-                    (own, wants_own) = (None, event != Event::Deleted);
+                    open.own = None;
+                    open.wants_own = event != Event::Deleted;
                 }
-                event = some(&mut before) => {
-                    // After a break the read that opens the watch again shows what has changed.
-                    if !matches!(event, Event::DataChanged | Event::Disconnected) {
-                        self.notify(Hint::LookAgain);
-                    }
-                    (before, wants_before) = (None, event != Event::Deleted);
+                event = next_of_blockers(&mut open.blockers) => {
+                    self.blocker_event(event, &mut open);
+                }
+                event = some(&mut open.queue) => {
+                    open.queue = None;
+                    self.blocker_event(event, &mut open);
                 }
             }
         }
         self.notify(Hint::CheckLease);
     }
 
+    /// Handles the event of a watch that was open for a node before the own one, or for the queue.
+    fn blocker_event(&self, event: Event, open: &mut OpenWatches) {
+        match event {
+            // The read that opens the watches again shows what has changed.
+            Event::Disconnected => {
+                open.blockers.clear();
+                open.queue = None;
+                open.wants_blockers = true;
+            }
+            Event::DataChanged => open.wants_blockers = true,
+            // The waiter reads the queue, and learns which nodes exclude it now.
+            Event::Deleted => self.notify(Hint::LookAgain),
+            Event::Created | Event::ChildrenChanged => {
+                self.notify(Hint::LookAgain);
+                open.wants_blockers = true;
+            }
+        }
+    }
+
     /// Opens the wanted watches. What has changed before is reported as a hint.
     async fn arm(
         &mut self,
         connection: &Connection,
-        own: &mut Option<NextEvent>,
-        wants_own: &mut bool,
-        before: &mut Option<NextEvent>,
-        wants_before: &mut bool,
+        open: &mut OpenWatches,
     ) -> Result<(), RequestError> {
-        if let Some(held) = self.store.held.find(&self.name, self.id) {
-            self.held = held;
+        if let Some(contender) = self.store.contenders.find(&self.name, self.id) {
+            self.contender = contender;
         }
-        if *wants_before && before.is_none() {
-            *before = self.arm_before(connection).await?;
-            *wants_before = false;
+        if open.wants_blockers {
+            self.arm_blockers(connection, open).await?;
+            open.wants_blockers = false;
         }
-        if *wants_own && own.is_none() {
-            let path = self.store.path(&self.name, &self.held);
+        if open.wants_own && open.own.is_none() {
+            let path = self.store.path(&self.name, &self.contender);
             let found = match path {
                 Some(path) => connection.watch_data(&path).await?,
                 None => None,
             };
             match found {
                 Some((stat, watch)) => {
-                    if stat.version != self.held.version {
+                    if stat.version != self.contender.version {
                         self.notify(Hint::CheckLease);
                     }
-                    *own = Some(next_event(watch));
+                    open.own = Some(next_event(watch));
                 }
                 None => self.notify(Hint::CheckLease),
             }
-            *wants_own = false;
+            open.wants_own = false;
         }
         Ok(())
     }
 
-    /// Watches the node before; if there are several, watches whether any is deleted.
-    async fn arm_before(&self, connection: &Connection) -> Result<Option<NextEvent>, RequestError> {
-        if self.held.token.is_some() {
-            return Ok(None);
+    /// Watches the nodes that exclude the contender (W4). Those that are watched already stay so.
+    async fn arm_blockers(
+        &self,
+        connection: &Connection,
+        open: &mut OpenWatches,
+    ) -> Result<(), RequestError> {
+        let wanted = &self.contender.blockers;
+        if self.contender.token.is_some() {
+            open.blockers.clear();
+            open.queue = None;
+            return Ok(());
         }
-        let layout = &self.store.layout;
-        match self.held.blockers.as_slice() {
-            [] => {}
-            [one] => {
-                if let Some((_, watch)) =
-                    connection.watch_data(&layout.child(&self.name, one)).await?
-                {
-                    return Ok(Some(next_event(watch)));
+        if wanted.len() > MOST_BLOCKERS {
+            open.blockers.clear();
+            return self.arm_queue(connection, open).await;
+        }
+        open.queue = None;
+        open.blockers.retain(|watched| wanted.contains(&watched.child));
+        let watched: HashSet<&String> = open.blockers.iter().map(|one| &one.child).collect();
+        let missing: Vec<&String> =
+            wanted.iter().filter(|child| !watched.contains(child)).collect();
+        drop(watched);
+        let opening = missing.into_iter().map(async |child| {
+            let path = self.store.layout.child(&self.name, child);
+            (child, connection.watch_data(&path).await)
+        });
+        let mut one_is_gone = wanted.is_empty();
+        for (child, opened) in join_all(opening).await {
+            match opened? {
+                Some((_, watch)) => {
+                    let event = next_event(watch);
+                    open.blockers.push(BlockerWatch { child: child.clone(), event });
                 }
-            }
-            many => {
-                let found = connection.watch_children(&layout.queue(&self.name)).await?;
-                if let Some((children, watch)) = found {
-                    if !many.iter().all(|child| children.contains(child)) {
-                        self.notify(Hint::LookAgain);
-                    }
-                    return Ok(Some(next_event(watch)));
-                }
+                None => one_is_gone = true,
             }
         }
-        self.notify(Hint::LookAgain);
-        Ok(None)
+        if one_is_gone {
+            self.notify(Hint::LookAgain);
+        }
+        Ok(())
+    }
+
+    /// Watches the whole queue.
+    async fn arm_queue(
+        &self,
+        connection: &Connection,
+        open: &mut OpenWatches,
+    ) -> Result<(), RequestError> {
+        let path = self.store.layout.queue(&self.name);
+        let found = connection.watch_children(&path).await?;
+        let children = match found {
+            Some((children, watch)) => {
+                open.queue = Some(next_event(watch));
+                children
+            }
+            None => Vec::new(),
+        };
+        if !self.contender.blockers.iter().all(|child| children.contains(child)) {
+            self.notify(Hint::LookAgain);
+        }
+        Ok(())
+    }
+}
+
+impl Default for OpenWatches {
+    fn default() -> OpenWatches {
+        OpenWatches {
+            own: None,
+            wants_own: false,
+            blockers: Vec::new(),
+            queue: None,
+            wants_blockers: true,
+        }
     }
 }
 
@@ -217,6 +303,20 @@ fn next_event(watch: Watch) -> NextEvent {
 async fn some(event: &mut Option<NextEvent>) -> Event {
     match event {
         Some(event) => event.await,
-        None => std::future::pending().await,
+        None => pending().await,
     }
+}
+
+/// Waits for the next event of any of these watches, and removes that watch.
+async fn next_of_blockers(watches: &mut Vec<BlockerWatch>) -> Event {
+    poll_fn(|context| {
+        for at in 0..watches.len() {
+            if let Poll::Ready(event) = watches[at].event.poll_unpin(context) {
+                watches.swap_remove(at);
+                return Poll::Ready(event);
+            }
+        }
+        Poll::Pending
+    })
+    .await
 }

@@ -16,7 +16,7 @@ use holdline_net::socket::ByteStream;
 use tokio::io::{AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadHalf, WriteHalf, split};
 use tokio::time::{Instant, sleep_until};
 
-use super::Shared;
+use super::SessionChannel;
 use super::calls::{Call, Deliver};
 use super::jute::{Decoder, Malformed};
 use super::messages::{
@@ -137,32 +137,32 @@ impl Link {
     /// Authenticates, before any request is sent.
     pub(super) async fn authenticate(
         &mut self,
-        shared: &Shared,
+        channel: &SessionChannel,
         credentials: &str,
     ) -> Result<(), End> {
         self.push(&digest_frame(credentials));
         self.authenticates = true;
         while self.authenticates {
-            self.exchange(shared).await?;
+            self.exchange(channel).await?;
         }
         Ok(())
     }
 
     /// Sends requests and handles replies until the connection ends. Then all requests that were
     /// made for it fail (L2).
-    pub(super) async fn run(&mut self, shared: &Shared) -> End {
+    pub(super) async fn run(&mut self, channel: &SessionChannel) -> End {
         let end = loop {
-            self.take_requests(shared);
-            if let Err(end) = self.exchange(shared).await {
+            self.take_requests(channel);
+            if let Err(end) = self.exchange(channel).await {
                 break end;
             }
         };
-        self.fail_all(shared, &end);
+        self.fail_all(channel, &end);
         end
     }
 
     /// Waits for the next thing to do, and does it.
-    async fn exchange(&mut self, shared: &Shared) -> Result<(), End> {
+    async fn exchange(&mut self, channel: &SessionChannel) -> Result<(), End> {
         let next = self.check_time(Instant::now())?;
         let output = &self.outbox[self.written..];
         let has_output = !output.is_empty();
@@ -180,9 +180,9 @@ impl Link {
             }
             count = self.reader.read_buf(&mut self.inbox) => match count? {
                 0 => return Err(End::Broken("the servers closed the connection".to_owned())),
-                _ => self.handle_input(shared)?,
+                _ => self.handle_input(channel)?,
             },
-            () = shared.asked.notified(), if !self.authenticates => {}
+            () = channel.asked.notified(), if !self.authenticates => {}
             () = sleep_until(next) => {}
         }
         Ok(())
@@ -225,10 +225,10 @@ impl Link {
     }
 
     /// Moves requests from the queue to the outbox.
-    pub(super) fn take_requests(&mut self, shared: &Shared) {
+    pub(super) fn take_requests(&mut self, channel: &SessionChannel) {
         while self.outbox.len() - self.written < MOST_UNSENT && !self.closes {
-            let Some(call) = shared.calls.pop() else {
-                if shared.is_closing() {
+            let Some(call) = channel.calls.pop() else {
+                if channel.is_closing() {
                     self.closes = true;
                     let xid = self.expect_reply(None);
                     self.push(&close_frame(xid));
@@ -262,18 +262,18 @@ impl Link {
 
     /// Handles bytes as if they had been read.
     #[cfg(test)]
-    pub(super) fn receive(&mut self, bytes: &[u8], shared: &Shared) -> Result<(), End> {
+    pub(super) fn receive(&mut self, bytes: &[u8], channel: &SessionChannel) -> Result<(), End> {
         self.inbox.extend(bytes);
-        self.handle_input(shared)
+        self.handle_input(channel)
     }
 
     /// Handles the complete frames of the inbox.
-    fn handle_input(&mut self, shared: &Shared) -> Result<(), End> {
+    fn handle_input(&mut self, channel: &SessionChannel) -> Result<(), End> {
         self.last_received = Instant::now();
         let inbox = std::mem::take(&mut self.inbox);
         let mut rest = inbox.as_slice();
         while let Some(frame) = next_frame(&mut rest)? {
-            self.handle_frame(frame, shared)?;
+            self.handle_frame(frame, channel)?;
         }
         let handled = inbox.len() - rest.len();
         self.inbox = inbox;
@@ -287,13 +287,13 @@ impl Link {
         Ok(())
     }
 
-    fn handle_frame(&mut self, frame: &[u8], shared: &Shared) -> Result<(), End> {
+    fn handle_frame(&mut self, frame: &[u8], channel: &SessionChannel) -> Result<(), End> {
         let mut reply = Decoder::new(frame);
         let header = ReplyHeader::decode(&mut reply)?;
         match header.xid {
             EVENT => {
                 if let Some((event, path)) = event(&mut reply)? {
-                    shared.watches.fire(event, &path);
+                    channel.watches.fire(event, &path);
                 }
                 return Ok(());
             }
@@ -329,7 +329,7 @@ impl Link {
     }
 
     /// Fails the requests of this connection, and those that were made for it (L2).
-    fn fail_all(&mut self, shared: &Shared, end: &End) {
+    fn fail_all(&mut self, channel: &SessionChannel, end: &End) {
         let written = self.written_before + self.written as u64;
         for sent in self.sent.drain(..) {
             let Some(deliver) = sent.deliver else { continue };
@@ -342,7 +342,7 @@ impl Link {
             let _ = deliver(Err(failure));
         }
         if let End::Broken(why) = end {
-            shared.calls.fail_all(why);
+            channel.calls.fail_all(why);
         }
     }
 }

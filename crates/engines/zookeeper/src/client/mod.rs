@@ -71,13 +71,13 @@ pub(crate) enum SessionState {
 pub(crate) struct Client(Arc<Handle>);
 
 struct Handle {
-    shared: Arc<Shared>,
+    channel: Arc<SessionChannel>,
     given: Duration,
     request_timeout: Duration,
 }
 
-/// What the client and the task of its session share.
-struct Shared {
+/// Where the client leaves its requests for the task of its session.
+struct SessionChannel {
     calls: Calls,
     /// Notified when a request was made, and when the session is to be closed.
     asked: Notify,
@@ -86,9 +86,9 @@ struct Shared {
     state: watch::Sender<SessionState>,
 }
 
-impl Shared {
-    fn new() -> Arc<Shared> {
-        Arc::new(Shared {
+impl SessionChannel {
+    fn new() -> Arc<SessionChannel> {
+        Arc::new(SessionChannel {
             calls: Calls::default(),
             asked: Notify::new(),
             closing: AtomicBool::new(false),
@@ -111,20 +111,20 @@ impl Shared {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.asked.notify_one();
+        self.channel.closing.store(true, Ordering::SeqCst);
+        self.channel.asked.notify_one();
     }
 }
 
 /// Takes a request back when its caller gives up (C2).
 struct Asked<'c> {
-    shared: &'c Shared,
+    channel: &'c SessionChannel,
     ticket: Ticket,
 }
 
 impl Asked<'_> {
     fn take_back(&self) -> bool {
-        self.shared.calls.take_back(self.ticket)
+        self.channel.calls.take_back(self.ticket)
     }
 }
 
@@ -140,11 +140,11 @@ impl Client {
     /// # Errors
     /// `NotSent`: no member gives a session. `Error`: one refuses the client.
     pub(crate) async fn connect(options: ClientOptions) -> Result<Client, RequestError> {
-        let shared = Shared::new();
+        let channel = SessionChannel::new();
         let request_timeout = options.request_timeout;
-        let (task, given) = SessionTask::open(options, shared.clone()).await?;
+        let (task, given) = SessionTask::open(options, channel.clone()).await?;
         // From here on a client that is dropped closes the session.
-        let client = Client(Arc::new(Handle { shared, given, request_timeout }));
+        let client = Client(Arc::new(Handle { channel, given, request_timeout }));
         tokio::spawn(task.run());
         Ok(client)
     }
@@ -155,12 +155,12 @@ impl Client {
     }
 
     pub(crate) fn state(&self) -> SessionState {
-        *self.0.shared.state.borrow()
+        *self.0.channel.state.borrow()
     }
 
     /// Reports the changes of the state from now on.
     pub(crate) fn state_changes(&self) -> watch::Receiver<SessionState> {
-        self.0.shared.state.subscribe()
+        self.0.channel.state.subscribe()
     }
 
     /// Sends a request, and returns its reply.
@@ -182,7 +182,7 @@ impl Client {
         watched: Watched,
         path: &str,
     ) -> Result<(T, Watch), RequestError> {
-        let watches = self.0.shared.watches.clone();
+        let watches = self.0.channel.watches.clone();
         let path = path.to_owned();
         self.deliver(request, move |reply| (reply, watches.register(watched, path))).await
     }
@@ -193,7 +193,7 @@ impl Client {
         request: Request<T>,
         complete: impl FnOnce(T) -> A + Send + 'static,
     ) -> Result<A, RequestError> {
-        let Handle { shared, request_timeout, .. } = &*self.0;
+        let Handle { channel, request_timeout, .. } = &*self.0;
         let (answer, answered) = oneshot::channel();
         let decode = request.decode;
         let deliver: Deliver = Box::new(move |reply| {
@@ -217,9 +217,9 @@ impl Client {
                 }
             }
         });
-        let ticket = shared.calls.push(Call { op: request.op, body: request.body, deliver })?;
-        let asked = Asked { shared, ticket };
-        shared.asked.notify_one();
+        let ticket = channel.calls.push(Call { op: request.op, body: request.body, deliver })?;
+        let asked = Asked { channel, ticket };
+        channel.asked.notify_one();
         match timeout(*request_timeout, answered).await {
             Ok(Ok(answer)) => answer,
             // The task was dropped with its runtime.

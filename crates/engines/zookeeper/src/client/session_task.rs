@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::dial::{NoSession, SessionKey, dial, open_session};
 use super::link::{End, Link, Silence};
-use super::{ClientOptions, SessionState, Shared};
+use super::{ClientOptions, SessionChannel, SessionState};
 use crate::error::{RequestError, unavailable};
 
 /// The pause after all members have failed once; it doubles each time, up to the longest.
@@ -21,7 +21,7 @@ const LONGEST_PAUSE: Duration = Duration::from_millis(500);
 /// A session, with the connection to one member.
 pub(super) struct SessionTask {
     options: ClientOptions,
-    shared: Arc<Shared>,
+    channel: Arc<SessionChannel>,
     key: SessionKey,
     /// The session timeout that the servers have granted.
     given: Duration,
@@ -40,12 +40,12 @@ impl SessionTask {
     /// member is tried once.
     pub(super) async fn open(
         options: ClientOptions,
-        shared: Arc<Shared>,
+        channel: Arc<SessionChannel>,
     ) -> Result<(SessionTask, Duration), RequestError> {
-        let error = match try_members(&options, &shared, &SessionKey::default(), 0, None).await {
+        let error = match try_members(&options, &channel, &SessionKey::default(), 0, None).await {
             Ok((link, key, given)) => {
-                shared.state.send_replace(SessionState::Connected);
-                let task = SessionTask { options, shared, key, given, link };
+                channel.state.send_replace(SessionState::Connected);
+                let task = SessionTask { options, channel, key, given, link };
                 return Ok((task, given));
             }
             Err(Failed::Member(error)) => error,
@@ -62,9 +62,9 @@ impl SessionTask {
     /// Serves the session until it ends.
     pub(super) async fn run(mut self) {
         // Also if the runtime drops this task.
-        let _ended = EndOnDrop(self.shared.clone());
+        let _ended = EndOnDrop(self.channel.clone());
         loop {
-            match self.link.run(&self.shared).await {
+            match self.link.run(&self.channel).await {
                 End::Broken(why) => {
                     tracing::debug!(why, "the connection to a ZooKeeper member ended");
                 }
@@ -74,8 +74,8 @@ impl SessionTask {
                     return;
                 }
             }
-            self.shared.state.send_replace(SessionState::Disconnected);
-            self.shared.watches.fire_all();
+            self.channel.state.send_replace(SessionState::Disconnected);
+            self.channel.watches.fire_all();
             if !self.reconnect().await {
                 return;
             }
@@ -89,14 +89,14 @@ impl SessionTask {
         let zxid = self.link.last_zxid;
         let mut pauses = Pauses::new(self.options.silence);
         loop {
-            match try_members(&self.options, &self.shared, &self.key, zxid, Some(end)).await {
+            match try_members(&self.options, &self.channel, &self.key, zxid, Some(end)).await {
                 Ok((_, _, given)) if given < self.given => {
                     tracing::warn!(?given, "a member grants a shorter session than the others");
                 }
                 Ok((link, key, _)) => {
                     self.link = link;
                     self.key = key;
-                    self.shared.state.send_replace(SessionState::Connected);
+                    self.channel.state.send_replace(SessionState::Connected);
                     return true;
                 }
                 Err(Failed::Expired) => return false,
@@ -113,7 +113,7 @@ impl SessionTask {
 }
 
 /// Records the end of the session.
-struct EndOnDrop(Arc<Shared>);
+struct EndOnDrop(Arc<SessionChannel>);
 
 impl Drop for EndOnDrop {
     fn drop(&mut self) {
@@ -148,7 +148,7 @@ type Opened = (Link, SessionKey, Duration);
 /// If no member gives a session: why one refuses the client, or why the last cannot be reached.
 async fn try_members(
     options: &ClientOptions,
-    shared: &Shared,
+    channel: &SessionChannel,
     session: &SessionKey,
     last_zxid: i64,
     end: Option<Instant>,
@@ -157,7 +157,7 @@ async fn try_members(
     members.shuffle(&mut rand::rng());
     let mut failure = unavailable("no member is named", Certainty::NotApplied);
     for member in members {
-        let trying = try_member(options, shared, member, session, last_zxid);
+        let trying = try_member(options, channel, member, session, last_zxid);
         let silence_ends = Instant::now() + options.silence;
         let error = match timeout_at(end.unwrap_or(silence_ends).min(silence_ends), trying).await {
             Err(_) => silent(member, format_args!("no answer within {:?}", options.silence)),
@@ -174,7 +174,7 @@ async fn try_members(
 /// Opens the session on one member, or continues it there.
 async fn try_member(
     options: &ClientOptions,
-    shared: &Shared,
+    channel: &SessionChannel,
     member: &Server,
     session: &SessionKey,
     last_zxid: i64,
@@ -187,7 +187,7 @@ async fn try_member(
     })?;
     let mut link = Link::new(stream, Silence::of(given, options.silence), last_zxid);
     if let Some(credentials) = &options.credentials {
-        link.authenticate(shared, credentials).await.map_err(|end| match end {
+        link.authenticate(channel, credentials).await.map_err(|end| match end {
             End::Broken(why) => Failed::Member(silent(member, why)),
             End::Refused(code) => Failed::Member(RequestError::of_code(code).into_error()),
             End::Closed | End::SessionGone => Failed::Expired,

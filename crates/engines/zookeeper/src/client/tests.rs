@@ -19,7 +19,7 @@ use super::dial::decode_session;
 use super::jute::{Decoder, Encoder};
 use super::link::{Link, Silence};
 use super::messages::{Event, delete, exists, get_data, set_data};
-use super::{Client, ClientOptions, SessionState, Shared, Watch, Watched};
+use super::{Client, ClientOptions, SessionChannel, SessionState, Watch, Watched};
 use crate::error::RequestError;
 
 /// Longer than any machine that is busy needs.
@@ -169,9 +169,9 @@ async fn a_request_whose_caller_gave_up_without_a_connection_is_never_sent() {
     {
         let mut dropped = pin!(client.ask(delete("/dropped", None)));
         assert!(poll!(&mut dropped).is_pending());
-        assert_eq!(client.0.shared.calls.len(), 1);
+        assert_eq!(client.0.channel.calls.len(), 1);
     }
-    assert_eq!(client.0.shared.calls.len(), 0, "a dropped future leaves nothing");
+    assert_eq!(client.0.channel.calls.len(), 0, "a dropped future leaves nothing");
     let mut accepted = server.welcome(LONG).await;
     reach(&client, SessionState::Connected).await;
     let mut asked = pin!(client.ask(delete("/next", None)));
@@ -230,7 +230,7 @@ async fn what_a_broken_connection_has_not_taken_was_not_sent() {
 #[tokio::test]
 async fn a_request_of_which_the_stream_has_taken_no_byte_was_not_sent() {
     let (ours, theirs) = duplex(1024);
-    let shared = Shared::new();
+    let channel = SessionChannel::new();
     let outcomes = Arc::new(Mutex::new(Vec::new()));
     // Their frames begin at the bytes 0, 1012 and 2024.
     for _ in 0..3 {
@@ -241,10 +241,10 @@ async fn a_request_of_which_the_stream_has_taken_no_byte_was_not_sent() {
                 .extend(reply.err().map(|error| matches!(error, RequestError::NotSent(_))));
             Ok(())
         });
-        assert!(shared.calls.push(Call { op: DELETE, body: vec![0; 1000], deliver }).is_ok());
+        assert!(channel.calls.push(Call { op: DELETE, body: vec![0; 1000], deliver }).is_ok());
     }
     let mut link = Link::new(Box::new(ours), Silence::of(LONG, LONG), 0);
-    tokio::join!(link.run(&shared), async move { drop(theirs) });
+    tokio::join!(link.run(&channel), async move { drop(theirs) });
     assert_eq!(*outcomes.lock(), [false, false, true]);
 }
 
@@ -299,7 +299,7 @@ async fn a_session_continues_by_id_password_and_last_transaction_and_its_end_is_
     reach(&client, SessionState::Ended).await;
     let error = client.ask(exists("/a")).await.expect_err("ended");
     assert!(matches!(error, RequestError::SessionGone), "{error:?}");
-    assert_eq!(client.0.shared.watches.len(), 0);
+    assert_eq!(client.0.channel.watches.len(), 0);
 }
 
 #[tokio::test]
@@ -336,7 +336,7 @@ async fn a_watch_gets_its_event_and_events_for_nobody_are_ignored() {
     let (outcome, ()) = tokio::join!(asking, answering);
     let (_, watch) = outcome.expect("answered");
     assert_eq!(soon(watch.event()).await, Event::Deleted);
-    assert_eq!(client.0.shared.watches.len(), 0);
+    assert_eq!(client.0.channel.watches.len(), 0);
 }
 
 #[tokio::test]
@@ -539,16 +539,16 @@ proptest! {
     ) {
         let _ = decode_session(&bytes);
         let (ours, _theirs) = duplex(1024);
-        let shared = Shared::new();
+        let channel = SessionChannel::new();
         let mut link = Link::new(Box::new(ours), Silence::of(LONG, LONG), 0);
         for _ in 0..4 {
             let call = Call { op: 3, body: Vec::new(), deliver: Box::new(|reply| match reply {
                 Ok(reply) => (exists("/a").decode)(reply).map(drop),
                 Err(_) => Ok(()),
             })};
-            prop_assert!(shared.calls.push(call).is_ok());
+            prop_assert!(channel.calls.push(call).is_ok());
         }
-        link.take_requests(&shared);
+        link.take_requests(&channel);
         let mut input = Vec::new();
         for (xid, code) in frames {
             let frame = Encoder::default().int(xid).long(1).int(code).append(&STAT);
@@ -556,7 +556,7 @@ proptest! {
         }
         input.extend(&bytes);
         for part in input.chunks(7) {
-            if link.receive(part, &shared).is_err() {
+            if link.receive(part, &channel).is_err() {
                 break;
             }
         }

@@ -2,6 +2,7 @@
 
 mod access;
 mod checkup;
+mod costs;
 mod counts;
 mod curator;
 mod ensemble;

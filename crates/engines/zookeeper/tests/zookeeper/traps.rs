@@ -2,11 +2,14 @@
 
 use std::time::Duration;
 
-use holdline_core::{AcquireReply, Certainty, ErrorKind, Hint, Purpose, ReleaseReply, RenewReply};
+use holdline_core::{
+    AcquireReply, Certainty, ErrorKind, Hint, LockName, Purpose, ReleaseReply, RenewReply,
+};
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::relay::Relay;
-use crate::support::{connect, contender, engine, hint, nodes, until};
+use crate::support::{connect, contender, engine, hint, nodes, raw, until};
 
 async fn server() -> (ZooKeeper, holdline_zookeeper::ZooKeeperEngine) {
     let server = ZooKeeper::start(&ZooKeeperConfig::default());
@@ -306,4 +309,33 @@ async fn a_session_that_hangs_delays_no_renewal_of_others() {
     let hung_reply = hung_reply.expect_err("no answer");
     assert_eq!(hung_reply.certainty(), Certainty::Unknown, "{hung_reply}");
     relay.let_go();
+}
+
+/// A session that has expired leaves its node for a moment: a member that lags still shows it, and
+/// a server that was restarted keeps it. Asked again under its id, a contender took that node for
+/// one of another client.
+#[tokio::test]
+async fn a_node_that_an_ended_session_left_is_deleted_and_not_taken_for_another_clients() {
+    let (server, engine) = server().await;
+    for is_cached in [true, false] {
+        let mut left = contender(&engine, "a");
+        left.take().await;
+        let reply = left.release(false).await.expect("a reply");
+        assert!(matches!(reply, ReleaseReply::Released { .. }), "{reply:?}");
+        left.request.known = false;
+        if !is_cached {
+            left.request.name = LockName::new("b").expect("a good name");
+        }
+        let queue = format!("/holdline/{}", left.request.name.as_str());
+        let client = raw(&server).await;
+        let mode = |mode: CreateMode| mode.with_acls(Acls::anyone_all());
+        client.mkdir(&queue, &mode(CreateMode::Persistent)).await.ok();
+        let path = format!("{queue}/_c_{}-lock-", left.request.lease_id.to_hex());
+        let sequential = mode(CreateMode::EphemeralSequential);
+        client.create(&path, b"", &sequential).await.expect("made");
+        left.take().await;
+        assert_eq!(nodes(&server, &queue).await.len(), 1);
+        left.let_go().await;
+        assert_eq!(nodes(&server, &queue).await.len(), 0);
+    }
 }

@@ -11,28 +11,32 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment};
+use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment, Purpose};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
-use crate::session::Session;
-use crate::sessions::{Group, Sessions};
+use crate::session::ZooKeeperSession;
+use crate::sessions::{Group, ZooKeeperSessions};
 use crate::tombstones::Tombstones;
 
 /// How many forgotten lease ids are remembered.
 const REMEMBERED: usize = 4_096;
 
+/// How many nodes before its own one a contender looks at, at most. If more exclude it together, it
+/// looks at the whole queue.
+pub(crate) const MOST_BLOCKERS: usize = 32;
+
 /// What is known about one lease id.
 #[derive(Clone, Debug)]
-pub(crate) struct Held {
+pub(crate) struct KnownContender {
     /// The name of its node in the queue; `None` until the servers have answered.
     pub(crate) child: Option<String>,
     /// The session of its node.
-    pub(crate) session: Arc<Session>,
+    pub(crate) session: Arc<ZooKeeperSession>,
     /// The group that it expires with, which a renewal may change.
     pub(crate) group: Group,
     /// The sessions of the engine that acquired it.
-    pub(crate) sessions: Arc<Sessions>,
+    pub(crate) sessions: Arc<ZooKeeperSessions>,
     /// The transaction that created the node; it is the token, once the name is held.
     pub(crate) czxid: i64,
     /// The token, once the name is known to be held. It stays held for as long as the node exists.
@@ -47,7 +51,7 @@ pub(crate) struct Held {
     pub(crate) metadata: Metadata,
     /// The newest known version of the record.
     pub(crate) version: i32,
-    /// The nodes that must be deleted before it holds the name.
+    /// The nodes that together exclude it: one of them must be deleted before it holds the name.
     pub(crate) blockers: Vec<String>,
     /// Notified when the blockers change.
     pub(crate) changed: Arc<Notify>,
@@ -55,8 +59,8 @@ pub(crate) struct Held {
 
 /// All known lease ids.
 #[derive(Default)]
-pub(crate) struct HeldIds {
-    by_id: Mutex<HashMap<Id, Held>>,
+pub(crate) struct KnownContenders {
+    by_id: Mutex<HashMap<Id, KnownContender>>,
     /// Those that were forgotten recently: a node of theirs does not belong to another process.
     before: Mutex<VecDeque<LeaseId>>,
     /// Those that were given up.
@@ -69,17 +73,17 @@ pub(crate) struct HeldIds {
 pub(crate) type Id = (LeaseId, LockName);
 
 /// Excludes other verbs on a lease id until it is dropped (H4).
-pub(crate) struct Turn<'h> {
-    held: &'h HeldIds,
+pub(crate) struct LeaseIdTurn<'h> {
+    contenders: &'h KnownContenders,
     id: Id,
     turns: Arc<Turns<()>>,
     mine: Option<OwnedMutexGuard<()>>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for LeaseIdTurn<'_> {
     fn drop(&mut self) {
         self.mine = None;
-        let mut turns = self.held.turns.lock();
+        let mut turns = self.contenders.turns.lock();
         // One reference is in the map and one here: no verb waits. With the map locked, none can
         // come.
         if Arc::strong_count(&self.turns) == 2 {
@@ -88,15 +92,15 @@ impl Drop for Turn<'_> {
     }
 }
 
-impl Held {
+impl KnownContender {
     pub(crate) fn new(
-        session: Arc<Session>,
+        session: Arc<ZooKeeperSession>,
         group: Group,
-        sessions: Arc<Sessions>,
+        sessions: Arc<ZooKeeperSessions>,
         hold: Hold,
         metadata: Metadata,
-    ) -> Held {
-        Held {
+    ) -> KnownContender {
+        KnownContender {
             child: None,
             session,
             group,
@@ -125,58 +129,72 @@ impl Held {
     }
 
     /// Returns whether both have the same node in the same session.
-    pub(crate) fn has_node_of(&self, other: &Held) -> bool {
+    pub(crate) fn has_node_of(&self, other: &KnownContender) -> bool {
         self.child == other.child && Arc::ptr_eq(&self.session, &other.session)
     }
 
-    /// Returns the node that excludes it for as long as the node exists. `None` if the deletion of
-    /// any one of several nodes may be enough.
-    pub(crate) fn blocker(&self) -> Option<&String> {
-        match (self.token, self.blockers.as_slice()) {
-            (None, [one]) => Some(one),
-            _ => None,
+    /// Returns whether a renewal with this purpose needs a proof of its session: that of a waiter
+    /// does not (R4 of `renew`).
+    pub(crate) fn needs_proof(&self, purpose: Purpose) -> bool {
+        match purpose {
+            Purpose::Keep(_) => true,
+            Purpose::Wait => self.token.is_some(),
         }
+    }
+
+    /// Returns the nodes that exclude it for as long as all of them exist. None if it holds the
+    /// name, or if they are more than are looked at one by one.
+    pub(crate) fn few_blockers(&self) -> &[String] {
+        if self.token.is_some() || self.blockers.len() > MOST_BLOCKERS {
+            return &[];
+        }
+        &self.blockers
     }
 }
 
 /// The lease ids of this process, by their store.
-static KNOWN: Mutex<Vec<(String, Weak<HeldIds>)>> = Mutex::new(Vec::new());
+static KNOWN: Mutex<Vec<(String, Weak<KnownContenders>)>> = Mutex::new(Vec::new());
 
-impl HeldIds {
+impl KnownContenders {
     /// Returns the lease ids of a store.
-    pub(crate) fn of(store: &str) -> Arc<HeldIds> {
+    pub(crate) fn of(store: &str) -> Arc<KnownContenders> {
         let mut known = KNOWN.lock();
-        known.retain(|(_, held)| held.strong_count() > 0);
+        known.retain(|(_, contenders)| contenders.strong_count() > 0);
         let found = known.iter().find(|(name, _)| name == store);
-        if let Some(held) = found.and_then(|(_, held)| held.upgrade()) {
-            return held;
+        if let Some(contenders) = found.and_then(|(_, contenders)| contenders.upgrade()) {
+            return contenders;
         }
-        let held = Arc::new(HeldIds::default());
-        known.push((store.to_owned(), Arc::downgrade(&held)));
-        held
+        let contenders = Arc::new(KnownContenders::default());
+        known.push((store.to_owned(), Arc::downgrade(&contenders)));
+        contenders
     }
 
     /// Waits until no other verb is in progress on a lease id (H4).
-    pub(crate) async fn turn(&self, name: &LockName, id: LeaseId) -> Turn<'_> {
+    pub(crate) async fn turn(&self, name: &LockName, id: LeaseId) -> LeaseIdTurn<'_> {
         let id = (id, name.clone());
         let turns = self.turns.lock().entry(id.clone()).or_default().clone();
-        let mut turn = Turn { held: self, id, turns, mine: None };
+        let mut turn = LeaseIdTurn { contenders: self, id, turns, mine: None };
         turn.mine = Some(turn.turns.clone().lock_owned().await);
         turn
     }
 
-    pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<Held> {
+    pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<KnownContender> {
         self.by_id.lock().get(&(id, name.clone())).cloned()
     }
 
-    pub(crate) fn note(&self, name: &LockName, id: LeaseId, held: Held) {
-        self.by_id.lock().insert((id, name.clone()), held);
+    pub(crate) fn note(&self, name: &LockName, id: LeaseId, contender: KnownContender) {
+        self.by_id.lock().insert((id, name.clone()), contender);
     }
 
     /// Changes what is known, if the id is known.
-    pub(crate) fn update(&self, name: &LockName, id: LeaseId, change: impl FnOnce(&mut Held)) {
-        if let Some(held) = self.by_id.lock().get_mut(&(id, name.clone())) {
-            change(held);
+    pub(crate) fn update(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        change: impl FnOnce(&mut KnownContender),
+    ) {
+        if let Some(contender) = self.by_id.lock().get_mut(&(id, name.clone())) {
+            change(contender);
         }
     }
 
@@ -187,9 +205,10 @@ impl HeldIds {
     }
 
     /// Forgets a lease id, unless its node is another one than was seen.
-    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &Held) {
+    pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &KnownContender) {
         let mut by_id = self.by_id.lock();
-        let same = by_id.get(&(id, name.clone())).is_some_and(|held| held.has_node_of(seen));
+        let same =
+            by_id.get(&(id, name.clone())).is_some_and(|contender| contender.has_node_of(seen));
         if same {
             by_id.remove(&(id, name.clone()));
             self.remember(id);
@@ -220,16 +239,22 @@ impl HeldIds {
     }
 
     /// Removes the contenders of expired groups.
-    pub(crate) fn take_groups(&self, sessions: &Arc<Sessions>, over: &[Group]) -> Vec<(Id, Held)> {
-        let is_over =
-            |held: &Held| Arc::ptr_eq(&held.sessions, sessions) && over.contains(&held.group);
-        let taken: Vec<_> = self.by_id.lock().extract_if(|_, held| is_over(held)).collect();
+    pub(crate) fn take_groups(
+        &self,
+        sessions: &Arc<ZooKeeperSessions>,
+        over: &[Group],
+    ) -> Vec<(Id, KnownContender)> {
+        let is_over = |contender: &KnownContender| {
+            Arc::ptr_eq(&contender.sessions, sessions) && over.contains(&contender.group)
+        };
+        let taken: Vec<_> =
+            self.by_id.lock().extract_if(|_, contender| is_over(contender)).collect();
         taken.iter().for_each(|((id, _), _)| self.remember(*id));
         taken
     }
 
     /// Returns whether a contender belongs to a session.
-    pub(crate) fn uses(&self, session: &Arc<Session>) -> bool {
-        self.by_id.lock().values().any(|held| Arc::ptr_eq(&held.session, session))
+    pub(crate) fn uses(&self, session: &Arc<ZooKeeperSession>) -> bool {
+        self.by_id.lock().values().any(|contender| Arc::ptr_eq(&contender.session, session))
     }
 }

@@ -5,12 +5,16 @@
 //! machine's cores, so only ratios within a round mean anything. The floor is the crate
 //! `zookeeper-client` over one connection, with nothing around it.
 
+mod costs;
+
 use holdline::Client;
 use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::rounds::{Failure, in_turn, report};
 use crate::waiters::beside_writes;
+
+pub(crate) use costs::section as costs;
 
 const CYCLES: usize = 500;
 

@@ -143,13 +143,14 @@ impl Rules {
 
     /// P7: a waiter begins when it is notified, or asks, also when its subscription is restored.
     fn check_handed(&mut self, now: Moment, views: &NameViews, recorder: &mut Recorder) {
+        // What has begun is a hold like any other.
+        self.handed.retain(|(_, id), _| recorder.holds.values().all(|hold| hold.id != *id));
         if self.loses_messages || self.quiet_since.after(HANGS) > now {
             return;
         }
         for ((name, id), since) in &self.handed {
             let record = views.get(name).and_then(|view| view.holder(id));
-            let held = recorder.holds.values().any(|hold| hold.id == *id);
-            let Some(record) = record.filter(|_| !held) else { continue };
+            let Some(record) = record else { continue };
             let owner = recorder.clients.get(&record.client).and_then(|p| recorder.lives.get(p));
             let awake = owner.filter(|life| life.killed.is_none() && life.paused_since.is_none());
             let Some(life) = awake else { continue };

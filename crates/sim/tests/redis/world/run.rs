@@ -285,8 +285,7 @@ impl World {
         if self.is_stopped() {
             return true;
         }
-        let before = std::mem::take(&mut self.views);
-        self.observe();
+        let before = self.observe();
         let server_ms = self.server_ms();
         if let Some(frame) = &delivered.frame {
             let host = self.host.clone();
@@ -312,13 +311,14 @@ impl World {
         self.frozen || self.rules.paused_until > self.now()
     }
 
-    /// Observes the server's keys.
-    fn observe(&mut self) {
+    /// Observes the server's keys. Returns what they were at the last look.
+    fn observe(&mut self) -> BTreeMap<&'static str, NameView> {
+        let all_before = std::mem::take(&mut self.views);
         let mut server = self.host.server();
         let mut handed = Vec::new();
         for name in NAMES {
             let view = self.operator.observe(&mut server, name);
-            let before = self.views.get(name);
+            let before = all_before.get(name);
             for record in &view.holders {
                 let waited = before.is_some_and(|before| before.waiter(&record.id).is_some());
                 if waited || self.rules.is_handed(name, &record.id) {
@@ -330,6 +330,7 @@ impl World {
         }
         drop(server);
         self.rules.note_handed(self.clock.now(), handed);
+        all_before
     }
 
     /// Advances the time to the next event, and executes it.
@@ -356,7 +357,7 @@ impl World {
     pub(super) fn mark_unobserved(&mut self) {
         self.net.lock().collect();
         if !self.is_stopped() {
-            self.observe();
+            drop(self.observe());
         }
     }
 

@@ -5,8 +5,8 @@ use std::time::Duration;
 use holdline_core::contract::{MAX_HAND_OFF_LEASE, MIN_HAND_OFF_LEASE};
 use holdline_core::lease::{MAX_LEASE, MIN_LEASE};
 use holdline_core::{
-    AcquireReply, Certainty, ErrorKind, HandOff, Hold, LockError, Mode, Purpose, ReleaseReply,
-    Snapshot,
+    AcquireReply, Certainty, ErrorKind, Expiry, HandOff, Hold, LockError, Mode, Purpose,
+    ReleaseReply, Snapshot,
 };
 
 use crate::bench::{Bench, BenchContender};
@@ -159,6 +159,9 @@ async fn same_grant(bench: Bench) -> Verdict {
 }
 
 async fn whole_lease(bench: Bench) -> Verdict {
+    if bench.capabilities().expiry == Expiry::Session {
+        return Ok(Outcome::Impossible("a session's keepalives extend the lease, not requests"));
+    }
     let name = bench.name();
     let holder = bench.contender(&name);
     let lease = bench.lease();

@@ -1,8 +1,8 @@
--- KEYS: what is stored about the master term. ARGV: the longest lease and the margin in ms, and `all` if
+-- KEYS: what is stored about the master term, counter. ARGV: the longest lease and the margin in ms, and `all` if
 --       no grant counts that a replica lacks (else -); then, from a client that has measured the
 --       quarantine: of which run it was, how many ms were left, and how many have passed since.
 -- Returns the run of the server, and for how many ms it grants no lock.
-local key, longest, margin = KEYS[1], tonumber(ARGV[1]), tonumber(ARGV[2])
+local key, counter, longest, margin = KEYS[1], KEYS[2], tonumber(ARGV[1]), tonumber(ARGV[2])
 local function info(section, name)
   return string.match(redis.call('INFO', section), '\n' .. name .. ':(%w+)') or ''
 end
@@ -37,6 +37,13 @@ else
     left = math.max(0, left - (tonumber(info('server', 'uptime_in_seconds')) or 0) * 1000)
   end
   redis.call('HSET', key, 'q', string.format('%.0f', now + left))
+  -- A release during the quarantine draws a token for the next in the queue. It must be above those that this
+  -- server has missed, which the clock of the former master has given.
+  local last = redis.call('GET', counter)
+  local passed = (now + left) * 1000
+  if not last or (tonumber(last) or passed) < passed then
+    redis.call('SET', counter, string.format('%016.0f', passed))
+  end
 end
 redis.call('HSET', key, 'm', run, 'f', followed, 'l', longest,
   'r', string.format('%s %.0f', name, left))

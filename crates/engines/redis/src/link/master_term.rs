@@ -17,6 +17,9 @@
 //!   So its clock neither ends the quarantine nor extends it (decision 0032).
 //! - Invariant R4: a reply with nothing left ends the quarantine of the connection that reported.
 //!   So an operator who ends it reaches connected clients with their next report.
+//! - Invariant R5: with the quarantine, the counter of the fencing tokens rises by its length. So a
+//!   hand-off within the quarantine has a larger token than any grant that the server may have
+//!   missed, while the servers' clocks differ by less.
 
 use std::time::Duration;
 
@@ -71,10 +74,11 @@ pub(super) fn handle_report_reply(facts: &ServerFacts, reply: &Value) {
 }
 
 fn command(options: &RedisOptions, group: &SentinelGroup, measured: &[String]) -> Vec<Vec<u8>> {
-    let key = Layout::new(options.key_template(), options.prefix()).master_term();
+    let layout = Layout::new(options.key_template(), options.prefix());
     let longest = millis(group.max_lease());
     let margin = millis(group.old_master());
-    let mut args = vec![b"EVAL".to_vec(), MASTER_TERM.text().into(), b"1".to_vec(), key];
+    let mut args = vec![b"EVAL".to_vec(), MASTER_TERM.text().into(), b"2".to_vec()];
+    args.extend([layout.master_term(), layout.counter()]);
     args.extend([longest, margin, replication(group).to_owned()].map(String::into_bytes));
     args.extend(measured.iter().map(|word| word.as_bytes().to_vec()));
     args

@@ -3,10 +3,10 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline::{Client, ErrorKind, LostReason};
-use holdline_services::{RedisConfig, RedisServer, SentinelConfig};
+use holdline_services::{RedisConfig, RedisServer, Reply, SentinelConfig};
 
 use super::ground::{Group, LONGEST, fixed, lost, patient, quarantined};
 use crate::support::{
@@ -139,6 +139,58 @@ async fn tokens_grow_when_the_clock_of_the_promoted_one_is_behind() {
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > token, "{:?} after {token:?}", next.fencing_token());
     let_go(next).await;
+}
+
+/// A holder that the promoted server knows releases there during the quarantine. The waiter begins
+/// after it, with a token above those that the promoted server has missed, although its clock is
+/// behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_hand_off_during_the_quarantine_begins_after_it_with_a_larger_token() {
+    unspoilt("the failover took longer than the lease", async || {
+        let servers = RedisConfig::default().with_clock();
+        let group = Group::start_with(&SentinelConfig::default().with_servers(servers));
+        for replica in [1, 2] {
+            group.server(replica).clock().step_back(Duration::from_millis(LONGEST / 10 * 9));
+            group.server(replica).await_clock();
+        }
+        let (holder, other) = (group.client("").await, group.client("").await);
+        let held = take(&holder, "a", &patient()).await;
+        let waiter = tokio::spawn({
+            let mutex = other.mutex_with("a", &patient()).expect("a good lock");
+            async move { mutex.lock().await }
+        });
+        queued(group.server(0), "a", 1).await;
+        group.0.await_replicated();
+        group.0.hold_replicas_back();
+        let before = Instant::now();
+        // One counter gives the tokens of all names.
+        let missed = take(&holder, "b", &fixed()).await.fencing_token();
+        let promoted = group.promote_who_missed_it();
+        until("both clients have moved", || {
+            let channels = behind(group.server(promoted), "PUBSUB CHANNELS holdline:inbox:*");
+            matches!(channels, Reply::Array(names) if names.len() == 2)
+        })
+        .await;
+        // So that the lease of the hand-off lasts until the quarantine is over.
+        until("two seconds of the quarantine have passed", || {
+            let term = behind(group.server(promoted), "HGET holdline:reign:1 r").text();
+            let left = term.and_then(|term| term.rsplit(' ').next()?.parse::<u64>().ok());
+            left.is_some_and(|left| left + 2_000 < LONGEST)
+        })
+        .await;
+        let outcome = soon("a release", held.release()).await;
+        if !outcome.is_released() {
+            return false;
+        }
+        let next = soon("the next", waiter).await.expect("no panic").expect("the name");
+        let quarantine = Duration::from_millis(LONGEST);
+        assert!(before.elapsed() > quarantine, "during the quarantine: {next:?}");
+        let token = next.fencing_token();
+        assert!(token > missed, "{token:?} after {missed:?}");
+        let_go(next).await;
+        true
+    })
+    .await;
 }
 
 /// Clients measure the quarantine: the clock of the promoted server does not end it.

@@ -13,14 +13,15 @@ use std::time::Duration;
 use futures_core::Stream;
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Clock, Hints, LeaseId, LockError, RenewReply, RenewRequest,
+    AcquireReply, AcquireRequest, Clock, Hints, LeaseId, LockError, Moment, RenewReply,
+    RenewRequest,
 };
 use holdline_net::notify::wait_for;
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use crate::link::{Link, SubscriptionEvent};
+use crate::link::{Link, ServerFacts, SubscriptionEvent};
 
 /// Receives the messages to this process. Dropping it ends the subscription.
 #[derive(Debug)]
@@ -38,8 +39,26 @@ pub(crate) struct ProcessInbox {
 pub(crate) enum Grants {
     /// The grant.
     Believed,
-    /// A hint to ask: whether the server may grant, or replicas have the grant, shows the reply.
+    /// The grant, if it comes from a master that may grant. All connections to the former master
+    /// were closed before this one was subscribed, so the hand-off is later than each reply that
+    /// has come from there.
+    OfMaster,
+    /// A hint to ask: the reply shows whether enough replicas or nodes have the grant.
     Asked,
+}
+
+impl Grants {
+    /// Returns whether the message of a hand-off that this server has sent is the grant.
+    pub(crate) fn counts(self, sender: Option<&ServerFacts>, now: Moment) -> bool {
+        match self {
+            Grants::Believed => true,
+            Grants::OfMaster => sender.is_some_and(|master| {
+                master.quarantine.is_some()
+                    && master.quarantined_until().is_none_or(|end| end <= now)
+            }),
+            Grants::Asked => false,
+        }
+    }
 }
 
 #[derive(Debug)]
@@ -198,9 +217,13 @@ impl ProcessInbox {
         let watches = self.watches.clone();
         let receiving = self.watches.clone();
         let grants = self.grants;
-        let handler = Box::new(move |message: &[u8]| match grants {
-            Grants::Believed => receiving.deliver(message),
-            Grants::Asked => receiving.deliver_hint(message),
+        let clock = self.clock.clone();
+        let handler = Box::new(move |message: &[u8], sender: Option<&ServerFacts>| {
+            if grants.counts(sender, clock.now()) {
+                receiving.deliver(message);
+            } else {
+                receiving.deliver_hint(message);
+            }
         });
         let mut subscription = self.link.subscribe_with(self.channel.clone(), handler);
         self.link.spawn(Box::pin(async move {

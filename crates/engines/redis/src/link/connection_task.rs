@@ -136,7 +136,7 @@ impl ConnectionTask {
         // Messages first: a contender that was handed a name proceeds before one that releases.
         for frame in &self.frames {
             if let Frame::Push(parts) = frame {
-                self.subscriptions.handle_push(parts);
+                self.subscriptions.handle_push(parts, Some(self.connection.facts()));
             }
         }
         let all_expected = self.connection.dispatch(self.frames.drain(..), &mut self.wake);
@@ -313,7 +313,8 @@ mod tests {
             Arc::new(Connection::new(1, facts, clock, callbacks, Some(Wire::new(Box::new(near)))));
         let (subscriptions, order): (Arc<Subscriptions>, Order) = Default::default();
         let record = order.clone();
-        let handler = Box::new(move |_: &[u8]| record.lock().push("message"));
+        let handler =
+            Box::new(move |_: &[u8], _: Option<&ServerFacts>| record.lock().push("message"));
         let _inbox = subscriptions.subscribe(Form::Plain, b"c".to_vec(), Some(handler));
         let mut task = ConnectionTask::new(connection.clone(), subscriptions);
         let limit = Limit { end: Moment::NEVER, asked: Duration::from_secs(1) };

@@ -82,7 +82,8 @@ fn handle_frame<'a>(
         Frame::Reply(Err(args)) => return Err(args),
         Frame::Push(frame_parts) => frame_parts,
     };
-    subscriptions.handle_push(frame_parts);
+    // This connection does not ask the server who it is.
+    subscriptions.handle_push(frame_parts, None);
     Ok(frame_parts.first().and_then(Value::as_text))
 }
 

@@ -12,6 +12,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Mutex, MutexGuard};
 
+use super::facts::ServerFacts;
 use super::value::Value;
 
 /// How many messages a subscription buffers before it drops them all and yields `Resubscribed`.
@@ -31,8 +32,9 @@ pub(crate) enum SubscriptionEvent {
     Refused,
 }
 
-/// Receives the messages of a channel as they are read; it must not block.
-pub(crate) type MessageHandler = Box<dyn Fn(&[u8]) + Send + Sync>;
+/// Receives the messages of a channel as they are read, and what is known of the server that sent
+/// them; it must not block.
+pub(crate) type MessageHandler = Box<dyn Fn(&[u8], Option<&ServerFacts>) + Send + Sync>;
 
 /// How a channel is subscribed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -299,22 +301,23 @@ impl Subscriptions {
     }
 
     /// Hands a message to all subscribers of the channel.
-    pub(super) fn deliver(&self, form: Form, channel: &[u8], message: &[u8]) {
+    fn deliver(&self, form: Form, channel: &[u8], message: &[u8], sender: Option<&ServerFacts>) {
         let subscribers = self.channels(form).get(channel).map(|entry| entry.subscribers.clone());
         for subscriber in subscribers.into_iter().flatten() {
             match &subscriber.handler {
-                Some(handle) => handle(message),
+                Some(handle) => handle(message, sender),
                 None => subscriber.push(Some(message)),
             }
         }
     }
 
-    /// Handles a pushed frame, if it is a message or ends a subscription.
-    pub(super) fn handle_push(&self, parts: &[Value]) {
+    /// Handles a pushed frame, if it is a message or ends a subscription. `sender` is what the
+    /// handshake of its connection has found out.
+    pub(super) fn handle_push(&self, parts: &[Value], sender: Option<&ServerFacts>) {
         match parts {
             [kind, Value::Bytes(channel), Value::Bytes(message)] => match kind.as_text() {
-                Some("message") => self.deliver(Form::Plain, channel, message),
-                Some("smessage") => self.deliver(Form::Sharded, channel, message),
+                Some("message") => self.deliver(Form::Plain, channel, message, sender),
+                Some("smessage") => self.deliver(Form::Sharded, channel, message, sender),
                 _ => {}
             },
             [kind, Value::Bytes(channel), _] if kind.as_text() == Some("sunsubscribe") => {

@@ -14,7 +14,7 @@
 //!     otherwise                       -> append it to the queue, queued
 //!   replicas=: WAIT until enough replicas have the grant
 //! a release, or the end of a lease that somebody notices, hands the name to the first waiter
-//! and publishes the grant to its inbox; with Sentinels the waiter asks whether it may rely on it
+//! and publishes the grant to its inbox; with `replicas=` the waiter asks whether enough have it
 //! a wait ends with its limit, with the caller, or when its heartbeats stop
 //! ```
 
@@ -37,7 +37,7 @@ use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH, MAX_SHOWN};
 use crate::link::{Link, ServerFacts};
-use crate::options::{Dialect, RedisOptions};
+use crate::options::{Dialect, RedisOptions, Replicas};
 use crate::sentinel::{self, ReplicaAcks};
 
 /// The engine of one Redis server. Clones share its connection.
@@ -72,6 +72,7 @@ impl RedisEngine {
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox_id);
         let grants = match options.group() {
+            Some(group) if group.replicas() == Replicas::None => Grants::OfMaster,
             Some(_) => Grants::Asked,
             None => Grants::Believed,
         };
@@ -141,8 +142,10 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.audit = AuditTrail::Store;
     if let Some(group) = options.group() {
         capabilities.lease.max = group.max_lease();
-        // Whether the server may grant, or replicas have the grant, shows a reply.
-        capabilities.hand_off = HandOff::Direct;
+        if group.replicas() != Replicas::None {
+            // The reply shows whether they have the grant.
+            capabilities.hand_off = HandOff::Direct;
+        }
     }
     capabilities
 }

@@ -19,15 +19,15 @@ fn a_subscription_yields_its_confirmation_first_and_then_the_messages() {
     assert_eq!(subscriptions.changes(Form::Plain, 1).subscribe, [b"c".to_vec()]);
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
     assert!(subscriptions.changes(Form::Plain, 1).is_empty());
-    subscriptions.deliver(Form::Plain, b"c", b"one");
-    subscriptions.deliver(Form::Plain, b"other", b"two");
+    subscriptions.deliver(Form::Plain, b"c", b"one", None);
+    subscriptions.deliver(Form::Plain, b"other", b"two", None);
     assert_eq!(
         next(&mut subscription),
         ready(SubscriptionEvent::Resubscribed),
         "it missed what came between"
     );
     assert_eq!(next(&mut subscription), Poll::Pending);
-    subscriptions.deliver(Form::Plain, b"c", b"three");
+    subscriptions.deliver(Form::Plain, b"c", b"three", None);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Message(b"three".to_vec())));
 }
 
@@ -36,11 +36,11 @@ fn a_handler_receives_the_messages_and_the_subscription_all_other_events() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
     let received: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let keep = received.clone();
-    let handler: MessageHandler = Box::new(move |message| keep.lock().push(message.to_vec()));
+    let handler: MessageHandler = Box::new(move |message, _| keep.lock().push(message.to_vec()));
     let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), Some(handler));
     subscriptions.confirmed(Form::Plain, &[b"c".to_vec()], 1);
-    subscriptions.deliver(Form::Plain, b"c", b"one");
-    subscriptions.deliver(Form::Plain, b"other", b"two");
+    subscriptions.deliver(Form::Plain, b"c", b"one", None);
+    subscriptions.deliver(Form::Plain, b"other", b"two", None);
     assert_eq!(*received.lock(), [b"one".to_vec()]);
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     assert_eq!(next(&mut subscription), Poll::Pending);
@@ -60,7 +60,7 @@ fn an_overflow_is_reported_as_missed() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
     let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
     for _ in 0..=CAPACITY {
-        subscriptions.deliver(Form::Plain, b"c", b"x");
+        subscriptions.deliver(Form::Plain, b"c", b"x", None);
     }
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Resubscribed));
     assert_eq!(next(&mut subscription), Poll::Pending);
@@ -120,7 +120,7 @@ fn a_subscriber_on_an_older_connection_is_notified_when_the_new_one_refuses() {
 fn closing_ends_the_subscriptions() {
     let subscriptions: Arc<Subscriptions> = Arc::default();
     let mut subscription = subscriptions.subscribe(Form::Plain, b"c".to_vec(), None);
-    subscriptions.deliver(Form::Plain, b"c", b"last");
+    subscriptions.deliver(Form::Plain, b"c", b"last", None);
     subscriptions.close();
     assert_eq!(next(&mut subscription), ready(SubscriptionEvent::Message(b"last".to_vec())));
     assert_eq!(next(&mut subscription), Poll::Ready(None));

@@ -4,10 +4,11 @@ use super::world::{Peer, SECOND, World};
 use super::*;
 use crate::RedisEngine;
 use crate::inbox::{Grants, ProcessInbox};
+use crate::link::facts::{Quarantine, ServerFacts};
 use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireRequest, ClientId, Engine, Hold, LeaseId, LockKind, LockName, Metadata, Mode,
+    AcquireRequest, ClientId, Engine, Hold, LeaseId, LockKind, LockName, Metadata, Mode, Moment,
 };
 
 pub(super) const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
@@ -217,4 +218,21 @@ async fn the_second_connection_authenticates_and_requests_a_refused_channel_once
     let _other = world.link.subscribe(b"other".to_vec());
     let said = resp2_subscriber.receives("SUBSCRIBE").await;
     assert!(said.contains("other") && !said.contains("inbox"), "{said}");
+}
+
+/// A message can be read before this client has asked the new master, which would say so.
+#[test]
+fn a_hand_off_counts_only_from_a_master_that_may_grant() {
+    let quarantine = Some(Quarantine { since: Moment::ORIGIN, left: 2 * SECOND });
+    let master = ServerFacts { quarantine, ..ServerFacts::default() };
+    let unknown = ServerFacts::default();
+    let counts =
+        |sender, second| Grants::OfMaster.counts(sender, Moment::ORIGIN.after(second * SECOND));
+    assert!(!counts(Some(&master), 1));
+    assert!(counts(Some(&master), 2));
+    assert!(!counts(Some(&unknown), 2));
+    assert!(!counts(None, 2), "a connection that did not ask which server it is");
+    master.quarantine_ended.set(()).expect("once");
+    assert!(counts(Some(&master), 1), "an operator has ended it");
+    assert!(!Grants::Asked.counts(Some(&master), Moment::ORIGIN.after(2 * SECOND)));
 }

@@ -56,7 +56,7 @@ async fn servers_that_look_unused_grant_after_the_longest_lease() {
     group.server(0).await_clock();
     let hour = group.url_up_to(3_600_000, "");
     quarantined(try_take(&client(&hour).await, "a", &patient()).await);
-    let keys = behind(group.server(0), "EXISTS holdline:{a} holdline:fence");
+    let keys = behind(group.server(0), "EXISTS holdline:{a}");
     assert_eq!(keys.integer(), Some(0));
     behind(group.server(0), "DEL holdline:reign:1");
     let short = group.url_up_to(1_500, "");

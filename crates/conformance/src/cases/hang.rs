@@ -42,16 +42,28 @@ pub(super) async fn hint(hints: &mut Hints, wanted: Hint) -> Result<(), Failure>
 
 /// Waits for one of these hints.
 pub(super) async fn one_of(hints: &mut Hints, wanted: &[Hint]) -> Result<(), Failure> {
+    next_of(hints, &format!("{wanted:?}"), |hint| wanted.contains(&hint).then_some(())).await
+}
+
+/// Waits for the first hint from which `pick` takes something.
+async fn next_of<T>(
+    hints: &mut Hints,
+    wanted: &str,
+    pick: impl Fn(Hint) -> Option<T>,
+) -> Result<T, Failure> {
     let deadline = Instant::now() + SOON;
     loop {
         let left = deadline.saturating_duration_since(Instant::now());
         let next = poll_fn(|context| hints.as_mut().poll_next(context));
         match tokio::time::timeout(left, next).await {
-            Ok(Some(hint)) if wanted.contains(&hint) => return Ok(()),
-            Ok(Some(_)) => {}
+            Ok(Some(hint)) => {
+                if let Some(picked) = pick(hint) {
+                    return Ok(picked);
+                }
+            }
             Ok(None) => return Err(Failure::new("the watch ended by itself")),
             Err(_) => {
-                return Err(Failure::new(format_args!("no {wanted:?} within {SOON:?}")));
+                return Err(Failure::new(format_args!("no {wanted} within {SOON:?}")));
             }
         }
     }
@@ -62,16 +74,20 @@ async fn notified(hints: &mut Hints, contender: &BenchContender) -> Result<(), F
     if !Feature::Message.is_in(contender.engine().capabilities()) {
         return hint(hints, Hint::LookAgain).await;
     }
-    // Asking again reads the token.
-    let wanted = async {
-        contender.is_handed().await?;
-        match contender.ask(true).await? {
-            AcquireReply::Granted { token, .. } => Ok(Hint::Granted { token }),
-            other => Err(Failure::new(format_args!("expected a grant, got {other:?}"))),
+    contender.is_handed().await?;
+    // The message comes without a request.
+    let said = next_of(hints, "grant", |hint| match hint {
+        Hint::Granted { token } => Some(token),
+        _ => None,
+    });
+    let said = said.await?;
+    match contender.ask(true).await? {
+        AcquireReply::Granted { token, .. } => {
+            ensure!(token == said, "the message has token {said}, the reply {token}");
+            Ok(())
         }
-    };
-    let wanted = wanted.await?;
-    hint(hints, wanted).await
+        other => Err(Failure::new(format_args!("expected a grant, got {other:?}"))),
+    }
 }
 
 pub(super) async fn release_notifies(bench: Bench) -> Verdict {

@@ -143,6 +143,7 @@ begin
     declare first_queued, found_at, duration, first_lease, last_token, frozen_until, ending, frozen_token bigint;
     declare holder_metadata varbinary(1024);
     declare fits boolean;
+    declare news_state tinyint;
     select h.held, h.queued, h.first_place, h.freeze_until, h.freeze_token, h.permits_of, h.ends,
         greatest(h.fence, a.floor)
     into holding, waiting, first_queued, frozen_until, frozen_token, total_in_use, ending, last_token
@@ -169,8 +170,12 @@ begin
         end if;
         set last_token = last_token + 1;
         delete from @p@waiters where name = n and place = found_at;
+        -- `wake` frees the lock after the commit: so the inbox knows that the grant is flushed.
+        set news_state = if(
+            inbox_id <> x'0000000000000000' and get_lock(concat('holdline_', lower(hex(id))), 0) = 1, 3, 1
+        );
         call @p@grant_@r@(n, holding = 0, id, client_id, inbox_id, lock_mode, permit_count, permits_total, lease_kind, duration,
-            last_token, t, t + first_lease, 1, holder_metadata);
+            last_token, t, t + first_lease, news_state, holder_metadata);
         set ending = if(holding = 0, t + first_lease, least(ending, t + first_lease));
         set holding = holding + 1;
         set waiting = waiting - 1;
@@ -318,7 +323,10 @@ begin
 end
 $$
 
--- Wakes the clients of some inboxes. The connection that holds the named lock of an inbox sleeps in
+-- Wakes the clients of some inboxes, after the commit. First frees the locks of the leases that this
+-- session has handed over: the commit was flushed.
+--
+-- The connection that holds the named lock of an inbox sleeps in
 -- `listen`, and `kill query` ends its sleep. The lock's name is random for each connection, so no other
 -- statement can be hit. If the server forbids it (another account), the heartbeat finds the change.
 create procedure @p@wake_@r@(in to_wake varbinary(1024))
@@ -327,6 +335,9 @@ begin
     declare at_byte int default 1;
     declare sleeper bigint;
     declare continue handler for sqlexception begin end;
+    if to_wake <> '' then
+        set sleeper = release_all_locks();
+    end if;
     while at_byte < length(to_wake) do
         set sleeper = is_used_lock(concat('holdline_', lower(hex(substr(to_wake, at_byte, 8)))));
         if sleeper is not null then

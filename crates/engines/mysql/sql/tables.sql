@@ -68,7 +68,8 @@ create table if not exists @p@holders (
     since bigint not null,
     deadline bigint not null,
     -- What the process of the holder is woken for, which finds these rows by the index `by_news`: 0 for
-    -- nothing, 1 for a hand-off that it has not asked about since, 2 for a revocation.
+    -- nothing, 2 for a revocation. For a hand-off that it has not asked about since: 1 if it must ask, 3 if
+    -- the row is the grant once nobody holds the server's lock `holdline_` and the lease id.
     news tinyint not null,
     revoked varbinary(512),
     metadata varbinary(1024) not null,

@@ -17,11 +17,9 @@ create procedure @p@acquire_@r@(
 this: begin
     declare to_wake varbinary(1024) default '';
     declare handed int default 0;
-    -- `end_place` is the next place of the queue; `head_end`: no grant of the name ends before it.
-    declare t, last_token, rest, head_end, holder_end, seen_since, frozen_until, first_queued bigint;
-    declare end_place, own_place bigint;
+    declare t, last_token, rest, holder_end, first_queued, own_place bigint;
     declare row_found, same boolean default null;
-    declare mark_count, holding, waiting, row_at, ahead int;
+    declare waiting, row_at, ahead int;
     declare result varchar(16);
     declare reason_text varbinary(512);
     declare exit handler for sqlexception begin rollback; resignal; end;
@@ -35,7 +33,7 @@ this: begin
         select true into row_found from @p@heads h
         where h.name = n and h.held = 1 and h.freeze_until is null and h.marks = 0 for update;
         update @p@holders set news = 0, lease = duration, deadline = greatest(deadline, t + duration)
-        where row_found and name = n and slot = 0 and lease_id = id and news = 1 and mode = 'x'
+        where row_found and name = n and slot = 0 and lease_id = id and news in (1, 3) and mode = 'x'
             and deadline > t and asked = duration and asked_kind = lease_kind;
         if row_count() = 1 then
             select 'granted' as outcome, h.token as token, h.deadline - t as rest
@@ -44,10 +42,41 @@ this: begin
             leave this;
         end if;
         set row_found = null;
+    elseif lock_mode = 'x' and may_queue then
+        -- The common wait: nothing has to be settled, and one more entry is added to the queue.
+        update @p@heads set
+            heard_since = if(queued = 0, t, heard_since),
+            first_place = if(queued = 0, next_place, first_place),
+            queued = queued + 1, next_place = next_place + 1, used = t
+        where name = n and held = 1 and ends > t and lease_id is null and freeze_until is null
+            and marks = 0 and queued < max_waiters
+            and (queued = 0 or heard_since + @queue_silence@ > t);
+        if row_count() = 1 then
+            -- The update may have waited for the row.
+            set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+            insert ignore into @p@waiters
+            select n, h.next_place - 1, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration,
+                first_lease, t, t, holder_metadata
+            from @p@heads h join @p@holders o on o.name = h.name and o.slot = 0
+            where h.name = n and h.ends > t and o.lease_id <> id and o.mode = 'x';
+            if row_count() = 1 then
+                select 'queued' as outcome, h.queued - 1 as place,
+                    if(h.queued > 1, @queue_heartbeat@,
+                        greatest(0, least(@queue_heartbeat@, o.deadline - t))) as look,
+                    substr(o.lease_id, 1, 4) as by_id, o.token as by_token, o.mode as by_mode,
+                    o.permits as by_permits, o.total as by_total, greatest(0, t - o.since) as by_held,
+                    greatest(0, o.deadline - t) as by_rest, o.metadata as by_metadata
+                from @p@heads h join @p@holders o on o.name = h.name and o.slot = 0 where h.name = n;
+                commit;
+                leave this;
+            end if;
+            -- The id has a grant or an entry, or rows were removed by hand.
+            rollback;
+            set transaction isolation level read committed;
+            start transaction;
+        end if;
     end if;
-    select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.next_place
-    into row_found, mark_count, holding, waiting, head_end, seen_since, frozen_until, end_place
-    from @p@heads h where h.name = n for update;
+    select true into row_found from @p@heads h where h.name = n for update;
     if row_found is null then
         if is_known then
             select 'unknown' as outcome;
@@ -55,33 +84,8 @@ this: begin
             leave this;
         end if;
         call @p@lock_name_@r@(n, t);
-        select h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.next_place
-        into mark_count, holding, waiting, head_end, seen_since, frozen_until, end_place
-        from @p@heads h where h.name = n;
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    if may_queue and not is_known and lock_mode = 'x' and holding = 1 and head_end > t
-        and frozen_until is null and mark_count = 0 and (waiting = 0 or seen_since + @queue_silence@ > t)
-        and waiting < max_waiters
-        and exists (
-            select 1 from @p@holders h
-            where h.name = n and h.slot = 0 and h.lease_id <> id and h.mode = 'x'
-        ) and (waiting = 0 or not exists (
-            select 1 from @p@waiters w where w.name = n and w.lease_id = id
-        ))
-    then
-        -- The common wait: nothing has to be settled, and one more entry is added to the queue.
-        insert into @p@waiters values (n, end_place, id, client_id, inbox_id, 'x', 0, 0, lease_kind, duration,
-            first_lease, t, t, holder_metadata);
-        update @p@heads set
-            heard_since = if(queued = 0, t, heard_since),
-            first_place = if(queued = 0, end_place, first_place),
-            queued = queued + 1, next_place = end_place + 1, used = t
-        where name = n;
-        call @p@answer_@r@(n, t, 'queued', null, null, waiting, null);
-        commit;
-        leave this;
-    end if;
     call @p@settle_@r@(n, t, handed, to_wake);
     if exists (
         select 1 from @p@marks m where m.name = n and m.kind = 't' and m.lease_id = id
@@ -108,7 +112,7 @@ this: begin
                     set holder_end = t + duration;
                 end if;
             end if;
-            update @p@holders set news = 0 where name = n and slot = row_at and news = 1;
+            update @p@holders set news = 0 where name = n and slot = row_at and news in (1, 3);
             -- The grant may not be flushed yet. A write makes this commit wait until it is.
             update @p@heads set used = t where name = n;
             set result = 'granted';
@@ -332,27 +336,68 @@ end
 $$
 
 -- Releases the grant or the queue entry of a lease id. `remembered` is how long the id is refused from now on, or 0.
-create procedure @p@release_@r@(in n varbinary(512), in id binary(16), in remembered bigint)
+-- If the next holder waits in the inbox of the caller, `own_inbox`, the reply is its grant, and nobody is woken:
+-- `next_id` has the first half of its lease id, `next_token` its token.
+create procedure @p@release_@r@(
+    in n varbinary(512), in id binary(16), in remembered bigint, in own_inbox binary(8)
+)
 modifies sql data sql security invoker comment 'Holdline: revision @r@'
 this: begin
     declare to_wake varbinary(1024) default '';
     declare handed int default 0;
-    declare t, last_token, ending, seen_since, frozen_until, first_queued, began, found_at, duration, first_lease bigint;
+    declare t, last_token, ending, seen_since, began, found_at, duration, first_lease bigint;
     declare row_found boolean default null;
-    declare mark_count, holding, waiting, row_at int;
+    declare row_at int;
+    declare news_state tinyint;
     declare next_id binary(16);
     declare client_id, inbox_id binary(8);
-    declare lock_mode, lease_kind binary(1);
+    declare lease_kind binary(1);
     declare holder_metadata varbinary(1024);
     declare reason_text varbinary(512);
     declare exit handler for sqlexception begin rollback; resignal; end;
     rollback;
     set transaction isolation level read committed;
     start transaction;
+    if remembered = 0 then
+        -- The common hand-off: to the head of the queue alone. The row of the name is locked first. The floor
+        -- is read without a lock, because all names share it.
+        select h.ends, h.heard_since, greatest(h.fence, (select a.floor from @p@about a where a.only_row = 1)) + 1,
+            o.since, w.place, w.lease_id, w.client, w.inbox, w.kind, w.lease, w.hand_off_lease, w.metadata
+        into ending, seen_since, last_token, began, found_at, next_id, client_id, inbox_id, lease_kind,
+            duration, first_lease, holder_metadata
+        from @p@heads h
+        straight_join @p@holders o on o.name = h.name and o.slot = 0
+        straight_join @p@waiters w on w.name = h.name and w.place = h.first_place
+        where h.name = n and h.held = 1 and h.queued > 0 and h.lease_id is null and h.freeze_until is null
+            and h.marks = 0 and o.lease_id = id and o.mode = 'x' and o.revoked is null and w.mode = 'x'
+        for update;
+        set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
+        if ending > t and seen_since + @queue_silence@ > t then
+            set news_state = if(inbox_id = own_inbox, 0,
+                if(get_lock(concat('holdline_', lower(hex(next_id))), 0) = 1, 3, 1));
+            delete from @p@waiters where name = n and place = found_at;
+            update @p@heads set
+                fence = last_token, queued = queued - 1, first_place = found_at + 1,
+                ends = t + first_lease, used = t
+            where name = n;
+            update @p@holders set
+                lease_id = next_id, client = client_id, inbox = inbox_id, asked_kind = lease_kind,
+                asked = duration, kind = lease_kind, lease = duration, token = last_token, since = t,
+                deadline = t + first_lease, news = news_state, metadata = holder_metadata
+            where name = n and slot = 0;
+            commit;
+            if news_state = 0 then
+                select 'released' as outcome, greatest(0, t - began) as held,
+                    lower(hex(substr(next_id, 1, 8))) as next_id, last_token as next_token;
+            else
+                call @p@wake_@r@(inbox_id);
+                select 'released' as outcome, greatest(0, t - began) as held;
+            end if;
+            leave this;
+        end if;
+    end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    select true, h.marks, h.held, h.queued, h.ends, h.heard_since, h.freeze_until, h.first_place
-    into row_found, mark_count, holding, waiting, ending, seen_since, frozen_until, first_queued
-    from @p@heads h where h.name = n for update;
+    select true into row_found from @p@heads h where h.name = n for update;
     if row_found is null then
         if remembered = 0 then
             select 'nothing' as outcome, null as note;
@@ -360,39 +405,8 @@ this: begin
             leave this;
         end if;
         call @p@lock_name_@r@(n, t);
-        set mark_count = 0, holding = 0, waiting = 0;
     end if;
     set t = timestampdiff(microsecond, '1970-01-01', utc_timestamp(6));
-    if remembered = 0 and waiting > 0 and holding = 1 and ending > t and frozen_until is null
-        and mark_count = 0 and seen_since + @queue_silence@ > t
-    then
-        select h.slot, h.since into row_at, began from @p@holders h
-        where h.name = n and h.slot = 0 and h.lease_id = id and h.mode = 'x' and h.revoked is null;
-        select w.place, w.lease_id, w.client, w.inbox, w.mode, w.kind, w.lease, w.hand_off_lease,
-            w.metadata
-        into found_at, next_id, client_id, inbox_id, lock_mode, lease_kind, duration, first_lease, holder_metadata
-        from @p@waiters w where w.name = n and w.place >= first_queued order by w.place limit 1;
-        if row_at = 0 and lock_mode = 'x' then
-            -- The common hand-off: to the head of the queue alone. The floor is read without a lock,
-            -- because all names share it.
-            select greatest(h.fence, a.floor) into last_token
-            from @p@heads h, @p@about a where h.name = n;
-            delete from @p@waiters where name = n and place = found_at;
-            update @p@heads set
-                fence = last_token + 1, queued = queued - 1, first_place = found_at + 1,
-                ends = t + first_lease, used = t
-            where name = n;
-            update @p@holders set
-                lease_id = next_id, client = client_id, inbox = inbox_id, asked_kind = lease_kind,
-                asked = duration, kind = lease_kind, lease = duration, token = last_token + 1, since = t,
-                deadline = t + first_lease, news = 1, metadata = holder_metadata
-            where name = n and slot = 0;
-            select 'released' as outcome, greatest(0, t - began) as held;
-            commit;
-            call @p@wake_@r@(inbox_id);
-            leave this;
-        end if;
-    end if;
     call @p@settle_@r@(n, t, handed, to_wake);
     if remembered > 0 then
         call @p@add_mark_@r@(n, 't', id, t + remembered, '', x'0000000000000000');
@@ -697,32 +711,22 @@ begin
 end
 $$
 
--- Sleeps until an inbox has changed: names were handed over, or grants were revoked. `known_state` is the
--- state that the last call returned. A command that changes the inbox kills this call after its commit
--- (`wake`), and the next call finds the change. Look and sleep are one statement, so no change is missed
--- between them. The state has an xor of checksums: two changes that cancel each other out in it are found
--- by the heartbeat.
+-- Returns the changes of an inbox, and then sleeps until it changes again. A command that changes the inbox
+-- kills this call after its commit (`wake`), wherever it is, and the next call finds the change. So none is
+-- missed between the look and the sleep.
 --
--- The reply has a letter for each change: `l` for a hand-off, `c` for a revocation.
-create procedure @p@listen_@r@(in inbox_id binary(8), in known_state varchar(64), in seconds int)
+-- The changes are a result set, which is sent before the sleep; each is returned until it is dealt with:
+-- `g` for a hand-off that is the grant, `l` for one to ask about, `c` for a revocation. Other sessions see a hand-off
+-- before it is flushed. It is returned only once the session that made it has freed the lock of the lease id.
+create procedure @p@listen_@r@(in inbox_id binary(8), in seconds int)
 reads sql data sql security invoker comment 'Holdline: revision @r@'
 begin
-    declare state varchar(64);
-    select concat(count(*), ' ', coalesce(bit_xor(crc32(concat(x.letter, x.id, x.token))), 0))
-    into state from (
-        select if(h.revoked is null, 'l', 'c') as letter, hex(h.lease_id) as id, h.token as token
-        from @p@holders h where h.inbox = inbox_id and h.news > 0
-        union all
-        select 'c', hex(m.lease_id), 0 from @p@marks m where m.inbox = inbox_id
-    ) x;
-    if state = known_state then
-        do sleep(seconds);
-    else
-        select state;
-        select if(h.revoked is null, 'l', 'c') as letter,
-            lower(hex(substr(h.lease_id, 1, 4))) as id
-        from @p@holders h where h.inbox = inbox_id and h.news > 0
-        union all
-        select 'c', lower(hex(substr(m.lease_id, 1, 4))) from @p@marks m where m.inbox = inbox_id;
-    end if;
+    select if(h.revoked is not null, 'c', if(h.news = 3, 'g', 'l')) as letter,
+        lower(hex(substr(h.lease_id, 1, 8))) as id, h.token as token
+    from @p@holders h
+    where h.inbox = inbox_id and h.news > 0
+        and (h.news <> 3 or is_free_lock(concat('holdline_', lower(hex(h.lease_id)))))
+    union all
+    select 'c', lower(hex(substr(m.lease_id, 1, 8))), 0 from @p@marks m where m.inbox = inbox_id;
+    do sleep(seconds);
 end

@@ -7,8 +7,9 @@
 //!   one short statement: nobody holds and nobody waits -> granted
 //!   otherwise CALL acquire, one transaction under a lock of the name's row:
 //!     the rules of the lock table -> granted, queued, busy, cancelled, revoked
-//! a release hands the name to the first waiter in its own transaction, writes to its inbox,
-//! and ends the sleep of its process's second connection; the waiter asks for its grant
+//! a release hands the name to the first waiter in its own transaction:
+//!   a waiter of this process is granted by the reply to the release
+//!   another one by its inbox: the release ends the sleep of its process's second connection
 //! a wait ends with its limit, with the caller, or when its heartbeats stop
 //! ```
 
@@ -22,9 +23,9 @@ use holdline_core::operation::removal_reason;
 use holdline_core::snapshot::MAX_VIEWS;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Backoff, Capabilities,
-    Certainty, Clock, HandOff, Hints, LeaseId, ListPage, ListRequest, LockError, LockName,
-    Operation, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
-    Snapshot, Verbs,
+    Certainty, Clock, Hints, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
+    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
+    Verbs,
 };
 use holdline_net::sql::engine::{
     EngineState, NameRange, SHOWN_AT_ONCE, SHOWN_OF_EACH, SWEPT_AT_ONCE, is_sweep_due, sweep,
@@ -33,7 +34,7 @@ use holdline_net::sql::replies::{acquired, audit_page, inspected, names, operate
 
 use crate::error::{ENGINE, unavailable};
 use crate::keys::{Names, Value};
-use crate::link::Link;
+use crate::link::{Link, granted};
 use crate::locked_rows::LockedRows;
 use crate::options::MysqlOptions;
 use crate::replies::{self, BatchReplies};
@@ -69,9 +70,7 @@ impl MysqlEngine {
         let watches = Arc::new(Watches::default());
         let link = Link::new(options, clock.clone(), watches.clone(), true)?;
         let identity = format!("{}/{} {}", options.address(), options.database(), options.prefix());
-        let mut state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
-        // Other sessions see a hand-off before it is flushed; a request waits for that.
-        state.capabilities.hand_off = HandOff::Direct;
+        let state = EngineState::new(ENGINE, identity, options.max_waiters(), watches);
         Ok(MysqlEngine(Arc::new(MysqlEngineParts {
             state,
             link,
@@ -276,9 +275,16 @@ impl MysqlEngineParts {
                 Value::Bytes(request.name.as_str().as_bytes()),
                 Value::Bytes(request.lease_id.as_bytes()),
                 Value::Number(requests::remembered(request.ending)),
+                Value::Bytes(&self.link.inbox().to_be_bytes()),
             ],
         );
-        released(&only(&self.ask(&call).await?)?)
+        let answer = self.ask(&call).await?;
+        let row = only(&answer)?;
+        // The reply follows the commit, so it is the grant of a waiter of this process.
+        if let Some(next) = row.maybe::<&str>("next_id")? {
+            self.state.watches.deliver(granted(next, row.sure("next_token")?).as_bytes());
+        }
+        released(&row)
     }
 
     async fn inspect(&self, names: &[LockName], most: usize) -> Result<Vec<Snapshot>, LockError> {

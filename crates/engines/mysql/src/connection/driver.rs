@@ -15,7 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use super::wire::{Input, Reading, Statement};
 use crate::error::Failed;
-use crate::rows::Answer;
+use crate::rows::{Answer, Set};
 
 /// How many statements may wait to be written.
 const WAITING: usize = 1_024;
@@ -28,6 +28,18 @@ type Reply = oneshot::Sender<Result<Answer, Failed>>;
 struct Ask {
     statement: Statement,
     reply: Reply,
+    early: Option<EarlySets>,
+}
+
+/// Receives the result sets of a statement that has not ended yet. A set for which there is no room
+/// stays in the reply.
+type EarlySets = mpsc::Sender<Set>;
+
+/// A statement whose reply is being read.
+struct UnderWay {
+    reply: Reply,
+    reading: Reading,
+    early: Option<EarlySets>,
 }
 
 /// Sends statements to the connection's driver. It may be cloned.
@@ -40,8 +52,22 @@ impl ConnectionHandle {
     /// # Cancel safety
     /// Dropping the future loses the reply; the statement may be carried out if it was sent.
     pub(crate) async fn ask(&self, statement: impl Into<Statement>) -> Result<Answer, Failed> {
+        self.send(statement.into(), None).await
+    }
+
+    /// Sends a statement as [`ask`](ConnectionHandle::ask); `early` receives its result sets before
+    /// it has ended.
+    pub(crate) async fn ask_early(
+        &self,
+        statement: impl Into<Statement>,
+        early: EarlySets,
+    ) -> Result<Answer, Failed> {
+        self.send(statement.into(), Some(early)).await
+    }
+
+    async fn send(&self, statement: Statement, early: Option<EarlySets>) -> Result<Answer, Failed> {
         let (reply, answer) = oneshot::channel();
-        let ask = Ask { statement: statement.into(), reply };
+        let ask = Ask { statement, reply, early };
         self.0.send(ask).await.map_err(|_| Failed::NotSent)?;
         answer.await.unwrap_or(Err(Failed::NotSent))
     }
@@ -56,7 +82,7 @@ pub(crate) struct Driver {
     reader: ReadHalf<Box<dyn ByteStream>>,
     writer: WriteHalf<Box<dyn ByteStream>>,
     asks: mpsc::Receiver<Ask>,
-    under_way: VecDeque<(Reply, Reading)>,
+    under_way: VecDeque<UnderWay>,
     output: Output,
     input: Input,
 }
@@ -133,9 +159,9 @@ impl Driver {
     /// Fails all outstanding statements.
     fn give_up(&mut self, why: &str) {
         self.asks.close();
-        for (reply, _) in self.under_way.drain(..) {
+        for asked in self.under_way.drain(..) {
             // A caller that is gone needs no error.
-            let _ = reply.send(Err(Failed::Broken(why.to_owned())));
+            let _ = asked.reply.send(Err(Failed::Broken(why.to_owned())));
         }
         while let Ok(ask) = self.asks.try_recv() {
             let _ = ask.reply.send(Err(Failed::NotSent));
@@ -172,26 +198,41 @@ impl Driver {
     fn take(&mut self, ask: Ask) -> std::io::Result<()> {
         if !ask.reply.is_closed() {
             self.output = Output { bytes: ask.statement.packet()?, written: 0 };
-            self.under_way.push_back((ask.reply, ask.statement.reading()));
+            let reading = ask.statement.reading();
+            self.under_way.push_back(UnderWay { reply: ask.reply, reading, early: ask.early });
         }
         Ok(())
     }
 
     fn answer(&mut self) -> std::io::Result<()> {
         while let Some(packet) = self.input.packet()? {
-            let Some((_, reading)) = self.under_way.front_mut() else {
+            let Some(asked) = self.under_way.front_mut() else {
                 // A server that ends a connection may send the reason.
                 let words = super::wire::complaint(&packet);
                 let says = format!("the server sent an unexpected message: {words}");
                 return Err(std::io::Error::other(says));
             };
-            if let Some(answer) = reading.take(&packet)?
-                && let Some((reply, _)) = self.under_way.pop_front()
-            {
-                let _ = reply.send(answer);
+            match asked.reading.take(&packet)? {
+                Some(answer) => {
+                    if let Some(asked) = self.under_way.pop_front() {
+                        let _ = asked.reply.send(answer);
+                    }
+                }
+                None => asked.send_early(),
             }
         }
         Ok(())
+    }
+}
+
+impl UnderWay {
+    fn send_early(&mut self) {
+        let Some(early) = &self.early else { return };
+        if let Ok(room) = early.try_reserve()
+            && let Some(set) = self.reading.take_set()
+        {
+            room.send(set);
+        }
     }
 }
 

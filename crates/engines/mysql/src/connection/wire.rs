@@ -254,6 +254,11 @@ impl Reading {
         Ok(None)
     }
 
+    /// Takes the result set that was read last, if all of it is there.
+    pub(super) fn take_set(&mut self) -> Option<Set> {
+        if matches!(self.stage, Stage::Head) { self.answer.sets.pop() } else { None }
+    }
+
     fn described(&mut self, left: u32) -> Option<Result<Answer, Failed>> {
         self.stage = Stage::Described(left);
         (left == 0).then(|| Ok(std::mem::take(&mut self.answer)))

@@ -7,15 +7,21 @@
 //! the inbox again.
 //!
 //! - Invariant B1: look and sleep are one statement, and a wake-up kills it wherever it is, so no
-//!   wake-up is lost between them. Each change of the inbox is reported again with every later one.
+//!   wake-up is lost between them. What was found arrives before the sleep. Each change is found
+//!   again until it is dealt with, and delivered once.
 //! - Invariant B2: no lock depends on the inbox. Without it, the heartbeat finds every change.
+//! - Invariant B3: a grant that the inbox delivers is flushed. Other sessions see it before, so the
+//!   session that hands over holds a lock named by the lease id until its commit has succeeded, and
+//!   `listen` passes over the row meanwhile. The wake-up comes after that.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use holdline_core::{Backoff, Certainty, LockError};
 use holdline_net::sql::link::LinkState;
+use tokio::sync::mpsc;
 
 use super::Database;
 use crate::connection::{self, ConnectionHandle, handshake, open};
@@ -29,8 +35,6 @@ const SLEEP: u32 = 5;
 const LATE: Duration = Duration::from_secs(5);
 /// The pause while the tables are missing.
 const UNMADE: Duration = Duration::from_millis(200);
-/// The state of an empty inbox, as `listen` in `verbs.sql` returns it.
-const NOTHING: &str = "0 0";
 const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Query execution was interrupted.
@@ -114,23 +118,32 @@ async fn receive(
     };
     shared.server.inbox.send_replace(inbox);
     shared.watches.notify_all();
-    let mut last = NOTHING.to_owned();
+    let id = inbox.to_be_bytes();
+    let listen =
+        shared.server.names.call("listen", &[Value::Bytes(&id), Value::Number(i64::from(SLEEP))]);
+    let mut known = BTreeSet::new();
     loop {
-        let id = inbox.to_be_bytes();
-        let values =
-            [Value::Bytes(&id), Value::Bytes(last.as_bytes()), Value::Number(i64::from(SLEEP))];
-        let ask = handle.ask(shared.server.names.call("listen", &values));
+        let (early, mut sets) = mpsc::channel(1);
+        let asked = async {
+            let reply = handle.ask_early(listen.as_str(), early);
+            let deliver = async {
+                while let Some(set) = sets.recv().await {
+                    deliver(shared, &set, &mut known);
+                }
+            };
+            tokio::join!(reply, deliver).0
+        };
         let limit = Duration::from_secs(u64::from(SLEEP)).saturating_add(LATE);
         let end = shared.clock.now().after(limit);
         let reply = tokio::select! {
             biased;
-            reply = ask => reply,
+            reply = asked => reply,
             () = shared.clock.sleep_until(end) => {
                 return unavailable("no answer", Certainty::NotApplied);
             }
         };
         match reply {
-            Ok(reply) => last = deliver(shared, &reply).unwrap_or(last),
+            Ok(_) => {}
             Err(Failed::Server(words)) if words.code == WOKEN => {}
             // The tables may be created soon.
             Err(failed) if is_store_gone(&failed) => {
@@ -141,16 +154,27 @@ async fn receive(
     }
 }
 
-/// Delivers the changes of an inbox, and returns its state; `None` if the call only slept.
-fn deliver(shared: &LinkState<Database>, reply: &[Set]) -> Option<String> {
-    let [state, set] = reply else { return None };
-    let row = state.rows.first()?;
-    let state = Row::of(state, row).sure::<String>("state").ok()?;
-    for row in &set.rows {
-        let row = Row::of(set, row);
-        if let (Ok(letter), Ok(id)) = (row.sure::<&str>("letter"), row.sure::<&str>("id")) {
-            shared.watches.deliver(format!("{letter}{id}").as_bytes());
-        }
+/// Delivers the changes of an inbox that are not known yet; those that are gone are forgotten.
+fn deliver(shared: &LinkState<Database>, set: &Set, known: &mut BTreeSet<String>) {
+    let messages: BTreeSet<String> =
+        set.rows.iter().filter_map(|row| message(&Row::of(set, row)).ok()).collect();
+    for message in messages.difference(known) {
+        shared.watches.deliver(message.as_bytes());
     }
-    Some(state)
+    *known = messages;
+}
+
+/// Writes a change as [`holdline_core::hints::Watches::deliver`] reads it.
+fn message(row: &Row<'_>) -> Result<String, LockError> {
+    let letter: &str = row.sure("letter")?;
+    let id: &str = row.sure("id")?;
+    Ok(match letter {
+        "g" => granted(id, row.sure("token")?),
+        _ => format!("{letter}{}", id.get(..8).unwrap_or(id)),
+    })
+}
+
+/// Writes the message about a grant: the first half of its lease id, and its token.
+pub(crate) fn granted(id: &str, token: i64) -> String {
+    format!("g{id}{token:016}")
 }

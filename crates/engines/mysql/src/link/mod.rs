@@ -37,6 +37,7 @@ use crate::schema::{self, Found};
 const TRIES: usize = 4;
 
 pub(crate) use fast::FastStatement;
+pub(crate) use inbox::granted;
 
 /// A database with one set of tables, and what the tasks of its link share.
 pub(crate) struct Database {

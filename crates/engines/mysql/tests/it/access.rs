@@ -118,15 +118,15 @@ async fn no_procedure_can_end_locking_for_good() {
     take(&engine, &request("made")).await;
     let over = LARGEST_FENCE + 1;
     for (call, says) in [
-        ("raise_10(9007199254740991)", "may be raised to 900609974311"),
-        (&*format!("raise_10({over})"), "may be raised to 900609974311"),
-        ("freeze_10('b', 9000000000000000000, '')", "a freeze lasts at most"),
-        ("freeze_10('b', -1, '')", "a freeze lasts at most"),
+        ("raise_11(9007199254740991)", "may be raised to 900609974311"),
+        (&*format!("raise_11({over})"), "may be raised to 900609974311"),
+        ("freeze_11('b', 9000000000000000000, '')", "a freeze lasts at most"),
+        ("freeze_11('b', -1, '')", "a freeze lasts at most"),
     ] {
         let reply = server.try_sql(&format!("call holdline_{call}"));
         assert!(reply.as_ref().is_err_and(|error| error.contains(says)), "{call}: {reply:?}");
     }
-    server.sql(&format!("call holdline_raise_10({LARGEST_FENCE})"));
+    server.sql(&format!("call holdline_raise_11({LARGEST_FENCE})"));
     for turn in ["b", "b", "c"] {
         let held = request(turn);
         assert!(take(&engine, &held).await.get() > LARGEST_FENCE);
@@ -307,7 +307,7 @@ async fn an_account_that_may_not_create_procedures_is_refused_until_they_exist()
     server.sql(
         "create user poor@'%' identified by 'x'; \
          grant select, insert, update, delete, execute on locks.* to poor@'%'; \
-         drop procedure holdline_acquire_10",
+         drop procedure holdline_acquire_11",
     );
     let poor = connect(&server.url_of("poor:x", "locks")).await.expect("let in");
     let error = poor.try_acquire(&request("a")).await.expect_err("refused");

@@ -59,7 +59,7 @@ async fn a_sweep_continues_where_that_of_another_client_ended() {
          select concat('old/', seq), 1, 7000 from seq_1_to_50",
     );
     for _ in 0..5 {
-        server.sql("call holdline_sweep_10(100)");
+        server.sql("call holdline_sweep_11(100)");
     }
     assert_eq!(unused(&server), "0");
     assert_eq!(server.sql("select count(*) from holdline_heads"), ["301"]);

@@ -56,8 +56,8 @@ async fn half_made_tables_are_completed() {
         "drop table holdline_waiters",
         "delete from holdline_about",
         "drop table holdline_about",
-        "drop procedure holdline_settle_10",
-        "drop procedure holdline_acquire_10",
+        "drop procedure holdline_settle_11",
+        "drop procedure holdline_acquire_11",
     ] {
         server.sql(statement);
         let engine = engine(&server).await;
@@ -74,7 +74,7 @@ async fn foreign_tables_are_reported_and_left() {
     for (prefix, statement, says) in [
         ("t_", "create table t_heads (a int) engine = InnoDB", "table `t_heads` is not ours"),
         ("v_", "create view v_about as select 1 as format", "table `v_about` is not ours"),
-        ("p_", "create procedure p_renew_10() select 1", "procedure `p_renew_10` is not ours"),
+        ("p_", "create procedure p_renew_11() select 1", "procedure `p_renew_11` is not ours"),
         (
             "m_",
             "create table m_marks (a int) engine = MyISAM comment = 'Holdline: lease ids'",

@@ -177,7 +177,7 @@ async fn a_command_that_waited_for_a_row_hands_over_with_the_whole_lease() {
     let (reply, free) = tokio::join!(engine.release(&stranger), free_from);
     assert!(matches!(reply, Ok(ReleaseReply::NotHeld { .. })), "{reply:?}");
     let handed = "select since from holdline_holders where name = 'a' and slot = 0 \
-        and news = 1 and deadline = since + 10000000";
+        and news = 3 and deadline = since + 10000000";
     let handed: i64 = server.sql(handed)[0].parse().expect("a moment");
     assert!(handed >= free, "handed over {} µs before it could be", free - handed);
     take(&engine, &AcquireRequest { known: true, ..waits.clone() }).await;

@@ -208,14 +208,6 @@ declare
     was @schema@.names;
     done @schema@.step;
 begin
-    if r.mode = 'x' and not is_known then
-        a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
-        if a.token is not null then
-            a.outcome := 'granted';
-            a.rest := r.lease;
-            return a;
-        end if;
-    end if;
     select t.* into was from @schema@.names t where t.name = r.name for update;
     if not found then
         if is_known then
@@ -223,6 +215,15 @@ begin
             return a;
         end if;
         was := @schema@.take_1(r.name);
+    end if;
+    if r.mode = 'x' and not is_known and (was.holder).token is null
+        and was.queued = 0 then
+        a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
+        if a.token is not null then
+            a.outcome := 'granted';
+            a.rest := r.lease;
+            return a;
+        end if;
     end if;
     now := @schema@.now_1();
     if may_queue and not is_known and r.mode = 'x' and @schema@.is_plain_1(was, now)
@@ -432,12 +433,6 @@ declare
     token bigint;
 begin
     outcome := 'released';
-    if remembered = 0 then
-        held := @schema@.release_alone_1(n, id);
-        if held is not null then
-            return;
-        end if;
-    end if;
     select t.* into was from @schema@.names t where t.name = n for update;
     if not found then
         if remembered = 0 then
@@ -447,13 +442,16 @@ begin
         was := @schema@.take_1(n);
     end if;
     now := @schema@.now_1();
-    if remembered = 0 and was.queued > 0 and (was.holder).lease_id = id
-        and @schema@.is_plain_1(was, now) and (was.holder).revoked is null then
-        -- The common hand-off: to the head of the queue alone.
-        delete from @schema@.waiters q where q.name = n and q.mode = 'x'
-            and q.place = (select min(f.place) from @schema@.waiters f
-                where f.name = n and f.place >= was.first_place)
-        returning q.* into head;
+    if remembered = 0 and (was.holder).lease_id = id and (was.holder).revoked is null
+        and @schema@.is_plain_1(was, now) then
+        held := greatest(0, now - was.since);
+        if was.queued = 0 then
+            update @schema@.names t set holder = null, permits_of = null, used = now where t.name = n;
+            return;
+        end if;
+        -- The common hand-off: to the head of the queue alone, which has not moved.
+        delete from @schema@.waiters q
+        where q.name = n and q.place = was.first_place and q.mode = 'x' returning q.* into head;
         if found then
             update @schema@.names t set
                 holder = row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
@@ -462,7 +460,6 @@ begin
                 queued = t.queued - 1, first_place = head.place + 1, since = now, used = now
             where t.name = n
             returning (t.holder).token into token;
-            held := greatest(0, now - was.since);
             -- The message is sent after the commit is flushed, so no crash takes the token back.
             perform @schema@.notify_1(head.inbox, @schema@.grant_1(head.lease_id, token));
             return;

@@ -50,7 +50,8 @@ usage: cargo xtask VERB
   bench [SECTION]   figures beside their floors: memory, cycle, hand-off, run, etcd, zookeeper,
                     etcd-costs (what its server counts),
                     zookeeper-costs (what its servers count),
-                    mysql, postgres, redis, redisson, and redis-leases, which takes a minute; or
+                    mysql, postgres, postgres-readers (processor time of the server),
+                    redis, redisson, and redis-leases, which takes a minute; or
                     python, the package beside Python's other locks on Redis
   bench peers [STORE...]
                     beside lock libraries of Go and Java: redis, redlock, etcd, zookeeper, postgres,

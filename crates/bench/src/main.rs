@@ -49,6 +49,7 @@ fn main() -> ExitCode {
         ["zookeeper-costs"] => zookeeper::costs(),
         ["mysql"] => mysql::section(),
         ["postgres"] => postgres::section(),
+        ["postgres-readers"] => postgres::readers(),
         ["redis"] => redis::section(),
         ["redis-cluster"] => redis_cluster::section(),
         ["sentinel"] => redis::sentinel(),
@@ -64,7 +65,7 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
-                zookeeper-costs | mysql | peers [STORE...] | postgres | redis | \
+                zookeeper-costs | mysql | peers [STORE...] | postgres | postgres-readers | redis | \
                 redis-cluster | redis-leases | redis-scripts | redisson | redlock | sentinel | \
                 server | dashboard | server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())

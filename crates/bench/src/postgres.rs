@@ -15,7 +15,13 @@ use tokio_postgres::tls::NoTlsStream;
 use tokio_postgres::{AsyncMessage, Config, Connection, NoTls, Statement};
 
 use crate::contend::{CYCLES, NAMES, beside_updates};
-use crate::rounds::{Failure, ROUNDS, Round, each, median, middle, report};
+use crate::peers::processor_time;
+use crate::rounds::{Failure, ROUNDS, Round, each, median, middle, report, time};
+
+/// How many readers share a name.
+const READERS: [i32; 4] = [10, 100, 1_000, 3_000];
+/// How many commands one figure is of: the system counts processor time in steps of 10 ms.
+const COMMANDS: usize = 2_000;
 
 /// Runs all of it.
 pub(crate) fn section() -> Result<(), Failure> {
@@ -26,6 +32,84 @@ pub(crate) fn section() -> Result<(), Failure> {
          insert into floor select n, 0 from generate_series(0, 15) n",
     );
     runtime.block_on(LocalSet::new().run_until(run(&server)))
+}
+
+/// Prints the processor time of the server's process for a renewal, an acquire and a release of one
+/// reader among many. It waits for no disk.
+pub(crate) fn readers() -> Result<(), Failure> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let server = PostgresServer::try_start(PostgresConfig::default())?;
+    runtime.block_on(LocalSet::new().run_until(async {
+        // It makes the schema.
+        let made = holdline::Client::connect(&server.url()).await?.mutex("made")?.lock().await?;
+        let _ = made.release().await;
+        for readers in READERS {
+            among(&server, readers).await?;
+        }
+        Ok(())
+    }))
+}
+
+/// The same, among this many.
+async fn among(server: &PostgresServer, readers: i32) -> Result<(), Failure> {
+    let (client, connection) = connect(server).await?;
+    tokio::task::spawn_local(connection);
+    let plans = "set plan_cache_mode = force_generic_plan; set enable_seqscan = off; set jit = off";
+    client.batch_execute(plans).await?;
+    let process: i32 = client.query_one("select pg_backend_pid()", &[]).await?.get(0);
+    let process = u32::try_from(process)?;
+    let name = format!("'{readers}'::bytea");
+    let id = |number: &str| format!("decode(lpad(to_hex({number}), 32, '0'), 'hex')");
+    let acquire = |number: &str| {
+        let id = id(number);
+        let metadata = "convert_to(repeat('m', 100), 'UTF8')";
+        format!(
+            "select (holdline.acquire_1({name}, {id}, 1, 0, 's', 0, 0, 'l', 3600000000, 10000000, \
+             {metadata}, true, false, 100)).outcome"
+        )
+    };
+    let all = format!("{} from generate_series(1, {readers}) n", acquire("n"));
+    client.query(&all, &[]).await?;
+    let renew = format!(
+        "select outcome from holdline.renew_1(array[{name}], array[{}], array[1::bigint], 0, \
+         array['l'], array[3600000000])",
+        id("1 + ($1::int % $2::int)")
+    );
+    let acquire = acquire("$1::int + $2::int + 1");
+    let release = format!(
+        "select outcome from holdline.release_1({name}, {}, 0)",
+        id("$1::int + $2::int + 1")
+    );
+    let [renew, acquire, release] = [
+        client.prepare(&renew).await?,
+        client.prepare(&acquire).await?,
+        client.prepare(&release).await?,
+    ];
+    let mut taken = Vec::new();
+    for statements in [&[renew][..], &[acquire, release][..]] {
+        // The first calls compile the functions.
+        let mut before = std::time::Duration::ZERO;
+        for number in 0..COMMANDS + 100 {
+            if number == 100 {
+                before = processor_time(&[process])?;
+            }
+            let number = i32::try_from(number)?;
+            for statement in statements {
+                let row = client.query_one(statement, &[&number, &readers]).await?;
+                let outcome: &str = row.get(0);
+                if !["renewed", "granted", "released"].contains(&outcome) {
+                    return Err(format!("a reader was {outcome}").into());
+                }
+            }
+        }
+        taken.push(time(each(processor_time(&[process])? - before, COMMANDS)));
+    }
+    println!(
+        "postgres: processor time of the server among {readers} readers: a renewal {}, an acquire \
+         and a release {}",
+        taken[0], taken[1]
+    );
+    Ok(())
 }
 
 async fn run(server: &PostgresServer) -> Result<(), Failure> {

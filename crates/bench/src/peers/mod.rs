@@ -16,6 +16,7 @@ use std::time::Duration;
 
 pub(crate) use driver::worker;
 pub(crate) use process::spin;
+pub(crate) use usage::processor_time;
 
 use crate::rounds::Failure;
 use process::{AwakeCores, Driver};

@@ -13,7 +13,7 @@ struct Process {
 }
 
 /// The processor time of these processes and their descendants so far, in user mode and the kernel.
-pub(super) fn processor_time(roots: &[u32]) -> Result<Duration, Failure> {
+pub(crate) fn processor_time(roots: &[u32]) -> Result<Duration, Failure> {
     let mut processes = HashMap::new();
     for entry in read_dir("/proc")?.flatten() {
         let id = entry.file_name().to_str().and_then(|name| name.parse::<u32>().ok());

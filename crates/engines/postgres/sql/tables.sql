@@ -1,7 +1,10 @@
--- The stored data: one row for each name, one for each contender in a queue, and the sequence of
--- fencing tokens. Moments and durations are whole microseconds, moments since 1970. `@schema@` is
--- replaced by the schema's name; in the functions, `@queue_silence@` and the like by the times of the
--- contract, in microseconds.
+-- The stored data: one row for each contender in a queue, the sequence of fencing tokens, and the types
+-- of the other tables (`names.sql`). Moments and durations are whole microseconds, moments since 1970.
+-- `@schema@` is replaced by the schema's name; in the functions, `@queue_silence@` and the like by the
+-- times of the contract, in microseconds.
+--
+-- No table of locks has checks: the server parses each of them again for each update, which cost more
+-- than the update. Only the functions write.
 
 create table @schema@.about (
     only_row boolean primary key default true check (only_row),
@@ -70,31 +73,6 @@ create type @schema@.answer as (
     by_metadata bytea
 );
 
--- Half of each page is left free: an update then stays on its page and changes no index. There are
--- no checks: the server parses each of them again for each update, which cost more than the update.
--- Arrays are never empty, they are null instead; only the functions write.
-create table @schema@.heads (
-    name bytea primary key,
-    holders @schema@.holder[],
-    permits_of int,
-    queued int not null default 0,
-    next_place bigint not null default 0,
-    heard_since bigint not null default 0,
-    freeze_until bigint,
-    freeze_reason bytea,
-    freeze_token bigint,
-    tombstones @schema@.mark[],
-    revoked @schema@.mark[],
-    -- When the last single holder got the name, and when the row was last used.
-    since bigint not null default 0,
-    used bigint not null default 0,
-    -- To how many contenders the running command has handed the name; 0 in every stored row.
-    handed int not null default 0,
-    -- No entry of the queue has a smaller place. Scans of the queue begin here: removed entries stay in
-    -- the index before it until the server cleans up.
-    first_place bigint not null default 0
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
-
 create table @schema@.waiters (
     name bytea not null,
     place bigint not null,
@@ -113,11 +91,5 @@ create table @schema@.waiters (
     primary key (name, place),
     unique (name, lease_id)
 ) with (fillfactor = 70, autovacuum_vacuum_scale_factor = 0.05, autovacuum_vacuum_threshold = 200);
-
--- The state of a name while a command works on it, and the reply so far.
-create type @schema@.step as (
-    h @schema@.heads,
-    a @schema@.answer
-);
 
 grant select on @schema@.about to public;

@@ -3,12 +3,12 @@
 
 -- Adds what blocks the name: the oldest holder, or else the operator's freeze.
 create or replace function @schema@.blocker_1(
-    h @schema@.heads, a @schema@.answer, now bigint
+    h @schema@.names, a @schema@.answer, now bigint
 ) returns @schema@.answer language plpgsql as $$
 declare
-    x @schema@.holder := h.holders[1];
+    x @schema@.holder := @schema@.oldest_1(h);
 begin
-    if h.holders is not null then
+    if x.token is not null then
         a.by_id := substr(x.lease_id, 1, 4);
         a.by_token := x.token;
         a.by_mode := x.mode;
@@ -27,7 +27,7 @@ begin
 end $$;
 
 create or replace function @schema@.queued_1(
-    h @schema@.heads, a @schema@.answer, ahead int, now bigint
+    h @schema@.names, a @schema@.answer, ahead int, now bigint
 ) returns @schema@.answer language plpgsql as $$
 begin
     a.outcome := 'queued';
@@ -38,13 +38,12 @@ end $$;
 
 -- Looks a lease id up among the tombstones, the revoked ids, the holders and the waiters of a name.
 create or replace function @schema@.known_1(
-    h @schema@.heads, r @schema@.request, is_known boolean, now bigint
+    h @schema@.names, r @schema@.request, is_known boolean, now bigint
 ) returns @schema@.step language plpgsql as $$
 declare
     a @schema@.answer;
     w @schema@.waiters;
-    x @schema@.holder;
-    at int;
+    x @schema@.holder := @schema@.holder_of_1(h, r.lease_id);
 begin
     if h.tombstones is not null
         and exists (select from unnest(h.tombstones) m where m.lease_id = r.lease_id) then
@@ -58,9 +57,7 @@ begin
             return row(h, a);
         end if;
     end if;
-    at := @schema@.holder_at_1(h.holders, r.lease_id);
-    if at is not null then
-        x := h.holders[at];
+    if x.token is not null then
         if (x.mode, x.permits, x.total, x.asked_kind, x.asked)
             is distinct from (r.mode, r.permits, r.total, r.kind, r.lease) then
             a.outcome := 'terms';
@@ -70,7 +67,7 @@ begin
             -- A contender that was queued asks about its hand-off: its whole lease begins.
             x.lease := r.lease;
             x.deadline := now + r.lease;
-            h.holders[at] := x;
+            h := @schema@.put_holder_1(h, x);
         end if;
         a.outcome := 'granted';
         a.token := x.token;
@@ -96,30 +93,31 @@ end $$;
 
 -- Handles a lease id that is new to the name: grants the name, queues the id, or refuses it.
 create or replace function @schema@.fresh_1(
-    h @schema@.heads, r @schema@.request, may_queue boolean, most int, now bigint
+    h @schema@.names, r @schema@.request, may_queue boolean, most int, now bigint
 ) returns @schema@.step language plpgsql as $$
 declare
     a @schema@.answer;
 begin
-    if (h.holders is not null or h.queued > 0) and h.permits_of is distinct from nullif(r.total, 0)
-    then
+    if ((h.holder).token is not null or h.shared > 0 or h.queued > 0)
+        and h.permits_of is distinct from nullif(r.total, 0) then
         a.outcome := 'kind';
         a.by_total := h.permits_of;
     elsif h.freeze_until is null and h.queued = 0
-        and @schema@.admits_1(h.holders, r.mode, r.permits, r.total) then
+        and @schema@.admits_1(h, r.mode, r.permits, r.total) then
         a.outcome := 'granted';
         a.token := nextval('@schema@.fence');
         a.rest := r.lease;
         h.permits_of := nullif(r.total, 0);
-        h.holders := array_append(h.holders, row(
+        h := @schema@.add_holder_1(h, row(
             r.lease_id, r.client, r.inbox, r.mode, r.permits, r.total, r.kind, r.lease, r.kind,
             r.lease, a.token, now, now + r.lease, null, r.metadata
         )::@schema@.holder);
     elsif not may_queue then
         a.outcome := 'busy';
-        a.rest := greatest(0, coalesce(
-            greatest(h.freeze_until, (select max(x.deadline) from unnest(h.holders) x)), now
-        ) - now);
+        a.rest := greatest(0, coalesce(greatest(h.freeze_until, (h.holder).deadline, (
+            select max(s.deadline) from @schema@.shared_holders s
+            where h.shared > 0 and s.name = h.name
+        )), now) - now);
         a.look := @schema@.next_look_1(h, 0, now);
         a := @schema@.blocker_1(h, a, now);
     elsif h.queued >= most then
@@ -143,11 +141,11 @@ end $$;
 
 -- Queues an exclusive contender for a name that is plain (`is_plain_1`).
 create or replace function @schema@.enqueue_1(
-    h @schema@.heads, r @schema@.request, now bigint
+    h @schema@.names, r @schema@.request, now bigint
 ) returns @schema@.answer language plpgsql as $$
 declare
     a @schema@.answer;
-    x @schema@.holder := h.holders[1];
+    x @schema@.holder := h.holder;
 begin
     -- An entry is no grant, so the row is unlocked without waiting for the flush. If a crash loses the
     -- entry, the contender queues again. The commit of a later grant flushes it too.
@@ -156,7 +154,7 @@ begin
         h.name, h.next_place, r.lease_id, r.client, r.inbox, 'x', 0, 0,
         r.kind, r.lease, r.hand_off_lease, now, now, r.metadata
     );
-    update @schema@.heads t set
+    update @schema@.names t set
         queued = t.queued + 1, next_place = t.next_place + 1,
         first_place = case when t.queued = 0 then t.next_place else t.first_place end,
         heard_since = case when t.queued = 0 then now else t.heard_since end, used = now
@@ -186,14 +184,14 @@ declare
     now bigint := @schema@.now_1();
     token bigint;
 begin
-    update @schema@.heads t set
-        holders = array[row(lease_id, client, inbox, 'x', 0, 0, kind, lease, kind,
+    update @schema@.names t set
+        holder = row(lease_id, client, inbox, 'x', 0, 0, kind, lease, kind,
             lease, nextval('@schema@.fence'), now, now + lease, null, metadata
-        )::@schema@.holder],
+        )::@schema@.holder,
         since = now, used = now
-    where t.name = n and t.holders is null and t.queued = 0 and t.freeze_until is null
+    where t.name = n and t.holder is null and t.shared = 0 and t.queued = 0 and t.freeze_until is null
         and t.tombstones is null and t.revoked is null
-    returning (t.holders[1]).token into token;
+    returning (t.holder).token into token;
     return token;
 end $$;
 
@@ -207,18 +205,10 @@ declare
     r @schema@.request := row($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11);
     now bigint := @schema@.now_1();
     a @schema@.answer;
-    was @schema@.heads;
+    was @schema@.names;
     done @schema@.step;
 begin
-    if r.mode = 'x' and not is_known then
-        a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
-        if a.token is not null then
-            a.outcome := 'granted';
-            a.rest := r.lease;
-            return a;
-        end if;
-    end if;
-    select t.* into was from @schema@.heads t where t.name = r.name for update;
+    select t.* into was from @schema@.names t where t.name = r.name for update;
     if not found then
         if is_known then
             a.outcome := 'unknown';
@@ -226,9 +216,18 @@ begin
         end if;
         was := @schema@.take_1(r.name);
     end if;
+    if r.mode = 'x' and not is_known and (was.holder).token is null
+        and was.queued = 0 then
+        a.token := @schema@.grant_free_1(name, lease_id, client, inbox, kind, lease, metadata);
+        if a.token is not null then
+            a.outcome := 'granted';
+            a.rest := r.lease;
+            return a;
+        end if;
+    end if;
     now := @schema@.now_1();
     if may_queue and not is_known and r.mode = 'x' and @schema@.is_plain_1(was, now)
-        and was.queued < most and was.holders[1].lease_id <> r.lease_id and not (was.queued > 0
+        and was.queued < most and (was.holder).lease_id <> r.lease_id and not (was.queued > 0
             and exists (select from @schema@.waiters w
                 where w.name = r.name and w.lease_id = r.lease_id))
     then
@@ -248,17 +247,15 @@ end $$;
 
 -- Carries out one item of a renewal batch. `lease_kind` is `w` for a queue heartbeat.
 create or replace function @schema@.renew_item_1(
-    h @schema@.heads, id bytea, client_id bigint, inbox_id bigint, lease_kind text,
+    h @schema@.names, id bytea, client_id bigint, inbox_id bigint, lease_kind text,
     duration bigint, now bigint
 ) returns @schema@.step language plpgsql as $$
 declare
     a @schema@.answer;
-    x @schema@.holder;
+    x @schema@.holder := @schema@.holder_of_1(h, id);
     w @schema@.waiters;
-    at int := @schema@.holder_at_1(h.holders, id);
 begin
-    if at is not null then
-        x := h.holders[at];
+    if x.token is not null then
         if lease_kind = 'w' then
             a.outcome := 'held';
         elsif x.revoked is not null then
@@ -272,7 +269,7 @@ begin
             x.kind := lease_kind;
             x.lease := duration;
             x.deadline := greatest(x.deadline, now + duration);
-            h.holders[at] := x;
+            h := @schema@.put_holder_1(h, x);
             a.outcome := 'renewed';
         end if;
         a.rest := x.deadline - now;
@@ -297,6 +294,33 @@ begin
     return row(h, a);
 end $$;
 
+-- Renews a shared grant and returns what is left of it, by one update, if nothing of the name is to be
+-- settled. Otherwise it returns null, and `renew_item_1` decides.
+--
+-- The name's row is not locked, so thousands of readers do not wait for each other's flush. A row of
+-- `shared_holders` that exists is counted in the name's row. So nobody gets the name meanwhile, and a
+-- command that has locked the name's row never shortens a deadline (`put_holder_1`).
+create or replace function @schema@.renew_shared_1(
+    n bytea, id bytea, client_id bigint, inbox_id bigint, lease_kind text, duration bigint
+) returns bigint language plpgsql as $$
+declare
+    now bigint := @schema@.now_1();
+    rest bigint;
+begin
+    perform from @schema@.names t
+    where t.name = n and t.shared > 0 and t.ends > now and t.queued = 0 and t.freeze_until is null
+        and t.tombstones is null and t.revoked is null;
+    if found then
+        update @schema@.shared_holders s set
+            client = case when lease_kind = 'l' then client_id else s.client end,
+            inbox = case when lease_kind = 'l' then inbox_id else s.inbox end,
+            kind = lease_kind, lease = duration, deadline = greatest(s.deadline, now + duration)
+        where s.name = n and s.lease_id = id and s.deadline > now and s.revoked is null
+        returning s.deadline - now into rest;
+    end if;
+    return rest;
+end $$;
+
 -- Renews a batch. Items are processed in the order of their names, so that two batches cannot
 -- deadlock. The items of one name are one command on it, at one moment.
 --
@@ -311,7 +335,7 @@ create or replace function @schema@.renew_1(
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint;
-    was @schema@.heads;
+    was @schema@.names;
     done @schema@.step;
     name bytea;
     locked boolean;
@@ -320,20 +344,30 @@ declare
     has_handed boolean := false;
     i int;
 begin
-    for i in select s from generate_subscripts(names, 1) s order by names[s], s loop
+    for i in select s from generate_subscripts(names, 1) s order by names[s], ids[s], s loop
         line := i;
         if name is distinct from names[i] then
+            rest := case when kinds[i] <> 'w' then @schema@.renew_shared_1(
+                names[i], ids[i], clients[i], ear, kinds[i], leases[i]) end;
+            if rest is not null then
+                outcome := 'renewed';
+                place := null;
+                look := null;
+                note := null;
+                return next;
+                continue;
+            end if;
             if was.name is not null then
                 perform @schema@.save_1(done.h, was, now);
             end if;
             name := names[i];
             locked := false;
             if is_alone then
-                select t.* into was from @schema@.heads t where t.name = names[i] for update;
+                select t.* into was from @schema@.names t where t.name = names[i] for update;
             else
                 was := @schema@.take_within_1(names[i], case when waits > 0 then 100 else 0 end);
                 if was.name is null then
-                    locked := exists (select from @schema@.heads t where t.name = names[i]);
+                    locked := exists (select from @schema@.names t where t.name = names[i]);
                     waits := waits - locked::int;
                 end if;
             end if;
@@ -370,7 +404,7 @@ begin
     end if;
 end $$;
 
--- Releases the name and returns how long it was held, by one update: the lease id holds it alone, and
+-- Releases the name and returns how long it was held, by one update: it has an exclusive holder, and
 -- the queue is empty. Otherwise it returns null, and `release_1` decides.
 create or replace function @schema@.release_alone_1(n bytea, id bytea)
 returns bigint language plpgsql security definer set search_path = @schema@, pg_temp as $$
@@ -378,11 +412,10 @@ declare
     now bigint := @schema@.now_1();
     held bigint;
 begin
-    update @schema@.heads t set holders = null, permits_of = null, used = now
+    update @schema@.names t set holder = null, permits_of = null, used = now
     where t.name = n and t.queued = 0 and t.freeze_until is null and t.tombstones is null
-        and t.revoked is null and cardinality(t.holders) = 1
-        and (t.holders[1]).lease_id = id and (t.holders[1]).deadline > now
-        and (t.holders[1]).revoked is null
+        and t.revoked is null and (t.holder).lease_id = id and (t.holder).deadline > now
+        and (t.holder).revoked is null
     returning greatest(0, now - t.since) into held;
     return held;
 end $$;
@@ -393,20 +426,14 @@ create or replace function @schema@.release_1(
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint := @schema@.now_1();
-    h @schema@.heads;
-    was @schema@.heads;
-    at int;
+    h @schema@.names;
+    was @schema@.names;
+    x @schema@.holder;
     head @schema@.waiters;
     token bigint;
 begin
     outcome := 'released';
-    if remembered = 0 then
-        held := @schema@.release_alone_1(n, id);
-        if held is not null then
-            return;
-        end if;
-    end if;
-    select t.* into was from @schema@.heads t where t.name = n for update;
+    select t.* into was from @schema@.names t where t.name = n for update;
     if not found then
         if remembered = 0 then
             outcome := 'nothing';
@@ -415,22 +442,24 @@ begin
         was := @schema@.take_1(n);
     end if;
     now := @schema@.now_1();
-    if remembered = 0 and was.queued > 0 and was.holders[1].lease_id = id
-        and @schema@.is_plain_1(was, now) and was.holders[1].revoked is null then
-        -- The common hand-off: to the head of the queue alone.
-        delete from @schema@.waiters q where q.name = n and q.mode = 'x'
-            and q.place = (select min(f.place) from @schema@.waiters f
-                where f.name = n and f.place >= was.first_place)
-        returning q.* into head;
+    if remembered = 0 and (was.holder).lease_id = id and (was.holder).revoked is null
+        and @schema@.is_plain_1(was, now) then
+        held := greatest(0, now - was.since);
+        if was.queued = 0 then
+            update @schema@.names t set holder = null, permits_of = null, used = now where t.name = n;
+            return;
+        end if;
+        -- The common hand-off: to the head of the queue alone, which has not moved.
+        delete from @schema@.waiters q
+        where q.name = n and q.place = was.first_place and q.mode = 'x' returning q.* into head;
         if found then
-            update @schema@.heads t set
-                holders = array[row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
+            update @schema@.names t set
+                holder = row(head.lease_id, head.client, head.inbox, 'x', 0, 0, head.kind,
                     head.lease, head.kind, head.hand_off_lease, nextval('@schema@.fence'), now,
-                    now + head.hand_off_lease, null, head.metadata)::@schema@.holder],
+                    now + head.hand_off_lease, null, head.metadata)::@schema@.holder,
                 queued = t.queued - 1, first_place = head.place + 1, since = now, used = now
             where t.name = n
-            returning (t.holders[1]).token into token;
-            held := greatest(0, now - was.since);
+            returning (t.holder).token into token;
             -- The message is sent after the commit is flushed, so no crash takes the token back.
             perform @schema@.notify_1(head.inbox, @schema@.grant_1(head.lease_id, token));
             return;
@@ -440,11 +469,11 @@ begin
     if remembered > 0 then
         h.tombstones := @schema@.remember_1(h.tombstones, id, now + remembered, '');
     end if;
-    at := @schema@.holder_at_1(h.holders, id);
-    if at is not null then
-        held := greatest(0, now - (h.holders[at]).since);
-        h := @schema@.remember_revoked_1(h, h.holders[at], now);
-        h.holders := @schema@.without_1(h.holders, at);
+    x := @schema@.holder_of_1(h, id);
+    if x.token is not null then
+        held := greatest(0, now - x.since);
+        h := @schema@.remember_revoked_1(h, x, now);
+        h := @schema@.end_holder_1(h, x);
     else
         delete from @schema@.waiters w where h.queued > 0 and w.name = n and w.lease_id = id;
         if found then
@@ -463,32 +492,37 @@ create or replace function @schema@.revoke_1(
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint := @schema@.now_1();
-    h @schema@.heads;
-    was @schema@.heads;
+    h @schema@.names;
+    was @schema@.names;
     x @schema@.holder;
-    at int;
+    id bytea;
 begin
     outcome := 'nothing';
-    select t.* into was from @schema@.heads t where t.name = n for update;
+    select t.* into was from @schema@.names t where t.name = n for update;
     if not found then
         return;
     end if;
     now := @schema@.now_1();
     h := @schema@.settle_1(was, now);
-    select s into at from generate_subscripts(h.holders, 1) s where (h.holders[s]).token = which;
-    if found then
-        x := h.holders[at];
+    if (h.holder).token = which then
+        id := (h.holder).lease_id;
+    elsif h.shared > 0 then
+        select s.lease_id into id from @schema@.shared_holders s
+        where s.name = n and s.token = which;
+    end if;
+    if id is not null then
+        x := @schema@.holder_of_1(h, id);
         x.revoked := why;
         perform @schema@.notify_1(x.inbox, @schema@.hint_1('c', x.lease_id));
         if at_once then
             outcome := 'done';
             h := @schema@.remember_revoked_1(h, x, now);
-            h.holders := @schema@.without_1(h.holders, at);
+            h := @schema@.end_holder_1(h, x);
             h := @schema@.hand_over_1(h, now);
         else
             outcome := 'notified';
             rest := x.deadline - now;
-            h.holders[at] := x;
+            h := @schema@.put_holder_1(h, x);
         end if;
     end if;
     perform @schema@.save_1(h, was, now);
@@ -500,12 +534,12 @@ create or replace function @schema@.remove_waiter_1(
 ) language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint := @schema@.now_1();
-    h @schema@.heads;
-    was @schema@.heads;
+    h @schema@.names;
+    was @schema@.names;
     w @schema@.waiters;
 begin
     outcome := 'nothing';
-    select t.* into was from @schema@.heads t where t.name = n for update;
+    select t.* into was from @schema@.names t where t.name = n for update;
     if not found then
         return;
     end if;
@@ -531,9 +565,9 @@ end $$;
 create or replace function @schema@.freeze_1(n bytea, duration bigint, why bytea)
 returns void language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
-    was @schema@.heads;
+    was @schema@.names;
     now bigint;
-    h @schema@.heads;
+    h @schema@.names;
 begin
     if duration not between 0 and @max_freeze@ then
         raise exception using errcode = 'numeric_value_out_of_range',
@@ -551,11 +585,11 @@ create or replace function @schema@.unfreeze_1(n bytea)
 returns boolean language plpgsql security definer set search_path = @schema@, pg_temp as $$
 declare
     now bigint;
-    h @schema@.heads;
-    was @schema@.heads;
+    h @schema@.names;
+    was @schema@.names;
     was_frozen boolean;
 begin
-    select t.* into was from @schema@.heads t where t.name = n for update;
+    select t.* into was from @schema@.names t where t.name = n for update;
     if not found then
         return false;
     end if;
@@ -596,12 +630,12 @@ create or replace function @schema@.refresh_1(wanted bytea[], now bigint)
 returns void language plpgsql as $$
 declare
     n bytea;
-    was @schema@.heads;
+    was @schema@.names;
 begin
     for n in
-        select t.name from @schema@.heads t where t.name = any (wanted) and (
+        select t.name from @schema@.names t where t.name = any (wanted) and (
             t.queued > 0 or t.freeze_until <= now
-            or exists (select from unnest(t.holders) x where x.deadline <= now)
+            or (t.holder).deadline <= now or (t.shared > 0 and t.ends <= now)
             or exists (select from unnest(t.tombstones || t.revoked) m where m.until <= now)
         ) order by t.name
     loop
@@ -617,8 +651,8 @@ begin
     end loop;
 end $$;
 
--- Returns the state of some names: a row of the part `name` for each that is not free, then its
--- holders and its queue, at most `most` of each.
+-- Returns the state of some names at one moment: a row of the part `name` for each that is not free, then
+-- its holders and its queue, at most `most` of each.
 create or replace function @schema@.inspect_1(wanted bytea[], most int)
 returns table (
     name bytea, part text, id bytea, mode text, permits int, total int, token bigint,
@@ -628,41 +662,58 @@ returns table (
 #variable_conflict use_column
 declare
     now bigint := @schema@.now_1();
-    heads @schema@.heads[];
 begin
     perform @schema@.refresh_1(wanted, now);
     now := @schema@.now_1();
-    heads := array(select t from @schema@.heads t where t.name = any (wanted));
     return query
-    select t.name, 'name', null::bytea, null::text, null::int, t.permits_of, t.freeze_token,
-        null::bigint, greatest(0, t.freeze_until - now), null::text,
-        case when t.freeze_until is not null then 'f' end, t.freeze_reason, null::bytea,
-        coalesce(cardinality(t.holders), 0), t.queued
-    from unnest(heads) t
-    where t.holders is not null or t.queued > 0 or t.freeze_until is not null;
-    return query
-    select t.name, 'holder', substr(x.lease_id, 1, 4), x.mode, x.permits, x.total, x.token,
-        greatest(0, now - x.since), greatest(0, x.deadline - now),
-        case when x.revoked is not null then 'r' else 'g' end,
-        x.kind, x.revoked, x.metadata, null::int, null::int
-    from unnest(heads) t, unnest(t.holders[1:most]) x;
-    return query
-    select w.name, 'waiter', substr(w.lease_id, 1, 4), w.mode, w.permits, w.total, null::bigint,
-        greatest(0, now - w.queued_at), null::bigint, null::text, w.kind, null::bytea,
-        w.metadata, null::int, null::int
-    from unnest(heads) t, lateral (
-        select q.* from @schema@.waiters q where q.name = t.name and q.place >= t.first_place
-        order by q.place limit most
-    ) w order by w.name, w.place;
+    with shown as materialized (
+        select t.*, (t.holder).token is not null as is_exclusive
+        from @schema@.names t where t.name = any (wanted)
+    ), holding as (
+        select t.name, (t.holder).* from shown t where t.is_exclusive
+        union all
+        select x.* from shown t, lateral (
+            select s.* from @schema@.shared_holders s
+            where t.shared > 0 and s.name || ''::bytea = t.name order by s.token limit most
+        ) x
+    ), waiting as (
+        select x.* from shown t, lateral (
+            select w.* from @schema@.waiters w where w.name = t.name and w.place >= t.first_place
+            order by w.place limit most
+        ) x
+    )
+    select p.name, p.part, p.id, p.mode, p.permits, p.total, p.token, p.passed, p.rest, p.state,
+        p.kind, p.note, p.metadata, p.holders, p.queued
+    from (
+        select 1, 0, t.name, 'name', null::bytea, null::text, null::int,
+            t.permits_of, t.freeze_token, null::bigint, greatest(0, t.freeze_until - now),
+            null::text, case when t.freeze_until is not null then 'f' end, t.freeze_reason,
+            null::bytea, case when t.is_exclusive then 1 else t.shared end, t.queued
+        from shown t
+        where t.is_exclusive or t.shared > 0 or t.queued > 0 or t.freeze_until is not null
+        union all
+        select 2, x.token, x.name, 'holder', substr(x.lease_id, 1, 4), x.mode, x.permits, x.total,
+            x.token, greatest(0, now - x.since), greatest(0, x.deadline - now),
+            case when x.revoked is not null then 'r' else 'g' end,
+            x.kind, x.revoked, x.metadata, null, null
+        from holding x
+        union all
+        select 3, w.place, w.name, 'waiter', substr(w.lease_id, 1, 4), w.mode, w.permits, w.total,
+            null, greatest(0, now - w.queued_at), null, null, w.kind, null, w.metadata, null, null
+        from waiting w
+    ) p(of_part, at, name, part, id, mode, permits, total, token, passed, rest, state, kind, note,
+        metadata, holders, queued)
+    order by p.of_part, p.name, p.at;
 end $$;
 
 -- Lists the names that may be in use, from `first` or after `after` on, in the order of their bytes.
 create or replace function @schema@.list_1(first bytea, after bytea, last bytea, most int)
 returns setof bytea language sql security definer set search_path = @schema@, pg_temp as $$
-    select t.name from @schema@.heads t
+    select t.name from @schema@.names t
     where t.name >= first and (after is null or t.name > after)
         and (last is null or t.name < last)
-        and (t.holders is not null or t.queued > 0 or t.freeze_until is not null)
+        and ((t.holder).token is not null or t.shared > 0 or t.queued > 0
+            or t.freeze_until is not null)
     order by t.name limit most
 $$;
 
@@ -693,16 +744,16 @@ begin
         end if;
     end if;
     page := array(
-        select t.name from @schema@.heads t where after is null or t.name > after
+        select t.name from @schema@.names t where after is null or t.name > after
         order by t.name limit most
     );
     unused := array(
-        select t.name from @schema@.heads t where t.name = any (page) and t.used < old
+        select t.name from @schema@.names t where t.name = any (page) and t.used < old
         for update skip locked
     );
     perform @schema@.refresh_1(unused, now);
-    delete from @schema@.heads t where t.name = any (unused) and t.used < old
-        and t.holders is null and t.queued = 0 and t.freeze_until is null
+    delete from @schema@.names t where t.name = any (unused) and t.used < old
+        and t.holder is null and t.shared = 0 and t.queued = 0 and t.freeze_until is null
         and t.tombstones is null and t.revoked is null;
     after := case when cardinality(page) = most then page[most] end;
     if is_shared then

@@ -326,7 +326,7 @@ async fn names(link: &Link, schema: &str) -> Finding {
     let ask = "select c.reltuples::pg_catalog.int8 from pg_catalog.pg_class c \
         join pg_catalog.pg_namespace n on n.oid operator(pg_catalog.=) c.relnamespace \
         where n.nspname operator(pg_catalog.=) $1::pg_catalog.name \
-        and c.relname operator(pg_catalog.=) 'heads'::pg_catalog.name";
+        and c.relname operator(pg_catalog.=) 'names'::pg_catalog.name";
     let rows = link.ask(ask, &[(&schema, Type::TEXT)]).await;
     let rows = rows.ok().and_then(|rows| rows.first()?.try_get::<_, i64>(0).ok());
     let found = match rows {
@@ -349,7 +349,8 @@ async fn snapshots(link: &Link, schema: &str) -> Finding {
         (select pg_catalog.sum(s.n_dead_tup)::pg_catalog.int8 \
             from pg_catalog.pg_stat_all_tables s \
             where s.schemaname operator(pg_catalog.=) $1::pg_catalog.name and s.relname \
-            operator(pg_catalog.=) any (array['heads', 'waiters']::pg_catalog.name[])), \
+            operator(pg_catalog.=) any (array['names', 'shared_holders', 'waiters'] \
+                ::pg_catalog.name[])), \
         (select pg_catalog.count(*) from pg_catalog.pg_stat_activity a \
             where a.backend_xmin is not null and a.xact_start is null \
             and a.datname operator(pg_catalog.=) pg_catalog.current_database())";
@@ -379,7 +380,7 @@ fn judge_snapshots(seconds: i64, dead: i64, hidden: i64) -> Finding {
              let dumps and reports run on a standby or in another database",
         ),
         (_, true) => finding.warn(
-            "let autovacuum reach the tables `heads` and `waiters`; a standby with \
+            "let autovacuum reach the tables of the schema; a standby with \
              hot_standby_feedback (backend_xmin in pg_stat_replication) or the slot of one that is \
              gone (xmin in pg_replication_slots) keeps dead rows, too",
         ),

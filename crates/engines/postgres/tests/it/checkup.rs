@@ -136,7 +136,7 @@ async fn an_old_transaction_is_reported() {
     let mut dump = sign_in(server.address(), "postgres").await;
     let level = IsolationLevel::RepeatableRead;
     let reads = dump.build_transaction().isolation_level(level).start().await.expect("begun");
-    reads.query("select from holdline.heads", &[]).await.expect("a snapshot");
+    reads.query("select from holdline.names", &[]).await.expect("a snapshot");
     server.clock().step_forward(std::time::Duration::from_secs(1_000));
     let found = look(&server.url()).await;
     assert_eq!(ill(&found), ["clock", "snapshots"], "{found:?}");

@@ -125,7 +125,7 @@ async fn a_crash_right_after_a_hand_off_takes_neither_the_grant_nor_its_token_ba
         }
         last = Some(take(&engine, &request("other")).await);
         assert!(last > Some(handed), "{last:?} after {handed}");
-        server.sql("delete from holdline.heads where name = 'other'");
+        server.sql("delete from holdline.names where name = 'other'");
     }
 }
 
@@ -165,7 +165,7 @@ async fn a_locked_row_costs_a_timeout_and_nothing_is_done() {
     let keeps = std::thread::spawn(move || {
         keeper.try_sql(
             "postgres",
-            "begin; select 1 from holdline.heads for update; select pg_sleep(600)",
+            "begin; select 1 from holdline.names for update; select pg_sleep(600)",
         )
     });
     let locked =

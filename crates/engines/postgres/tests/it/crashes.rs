@@ -28,8 +28,8 @@ async fn crash(server: &PostgresServer, engine: &PostgresEngine) {
 /// The holders in the row of the name `a`, as they stand there: nothing is settled by this.
 fn holders(server: &PostgresServer) -> Vec<String> {
     server.sql(
-        "select encode(substr(x.lease_id, 1, 4), 'hex') || ' ' || x.token \
-         from holdline.heads h, unnest(h.holders) x where h.name = 'a'",
+        "select encode(substr((holder).lease_id, 1, 4), 'hex') || ' ' || (holder).token \
+         from holdline.names where name = 'a' and (holder).token is not null",
     )
 }
 
@@ -80,7 +80,7 @@ async fn a_hand_off_is_flushed_before_the_reply() {
         crash(&server, &engine).await;
         let next = FencingToken::new(token.get() + 1).expect("a token");
         assert_eq!(holders(&server), holder(&second, next), "{hold:?}");
-        server.sql("delete from holdline.heads where name = 'a'");
+        server.sql("delete from holdline.names where name = 'a'");
     }
 }
 
@@ -92,7 +92,7 @@ async fn a_hand_off_by_a_heartbeat_is_flushed_before_the_reply() {
     let (first, second) = (request("a"), request("a"));
     let token = take(&engine, &first).await;
     queue(&engine, &second).await;
-    server.sql("update holdline.heads set holders[1].deadline = 1 where name = 'a'");
+    server.sql("update holdline.names set holder.deadline = 1 where name = 'a'");
     let reply = renew(&engine, &second, Purpose::Wait).await.expect("a reply");
     assert!(matches!(reply, RenewReply::Held { .. }), "{reply:?}");
     crash(&server, &engine).await;

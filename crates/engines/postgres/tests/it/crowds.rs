@@ -1,7 +1,8 @@
-//! Long queues, and queues behind an old snapshot: what a command reads does not grow with them.
+//! Long queues, queues behind an old snapshot, and many readers: what a command reads does not grow
+//! with them.
 //!
-//! Work is counted in entries that the server read from the index of the queue: that number is the
-//! same on every machine.
+//! Work is counted in entries that the server read from the index of the queue, or of the readers:
+//! that number is the same on every machine.
 
 use holdline_postgres::tokio_postgres::{Client, IsolationLevel};
 use holdline_services::{PostgresConfig, PostgresServer};
@@ -29,9 +30,14 @@ async fn server() -> PostgresServer {
 
 /// How many entries of the queue's index this server has read.
 async fn read_so_far(session: &Client) -> i64 {
+    read_from(session, "indexrelname = 'waiters_pkey'").await
+}
+
+/// How many entries of these indexes this server has read.
+async fn read_from(session: &Client, indexes: &str) -> i64 {
     session.batch_execute("select pg_stat_force_next_flush()").await.expect("asked");
-    let ask = "select idx_tup_read from pg_stat_user_indexes where indexrelname = 'waiters_pkey'";
-    session.query_one(ask, &[]).await.expect("a row").get(0)
+    let ask = "select sum(idx_tup_read)::bigint from pg_stat_user_indexes where";
+    session.query_one(&format!("{ask} {indexes}"), &[]).await.expect("a row").get(0)
 }
 
 /// A lease id as it is written in a statement.
@@ -50,7 +56,7 @@ fn crowd(server: &PostgresServer) {
             holdline.now_1(), holdline.now_1() + 3600000000, '' \
             from generate_series(1, {WAITERS}) n; \
          delete from holdline.waiters where place % 100 = 50; \
-         update holdline.heads set queued = (select count(*) from holdline.waiters), \
+         update holdline.names set queued = (select count(*) from holdline.waiters), \
             next_place = {WAITERS}, heard_since = holdline.now_1() + 3600000000 \
             where name = 'crowd'; analyze holdline.waiters"
     ));
@@ -132,9 +138,52 @@ async fn a_hand_off_behind_an_old_snapshot_reads_no_more_than_the_first() {
         reads.push(read_so_far(&session).await - before);
     }
     assert_eq!(
-        server.sql("select cardinality(holders) from holdline.heads where name = 'a'"),
-        ["1"]
+        server.sql("select (holder).token is not null from holdline.names where name = 'a'"),
+        ["t"]
     );
     assert!(reads[2] < 2 * reads[0] + 100, "{reads:?} entries were read for 100 hand-offs each");
     drop(snapshot);
+}
+
+/// One reader among this many renews, and one more comes and goes: what 100 of these commands read.
+async fn read_among(session: &Client, readers: usize) -> i64 {
+    let name = format!("'readers/{readers}'::bytea");
+    let acquire = |id: &str| {
+        format!(
+            "(holdline.acquire_1({name}, {id}, 1, 0, 's', 0, 0, 'l', 3600000000, 10000000, '', \
+             true, false, 100)).outcome"
+        )
+    };
+    let all = acquire("decode(lpad(to_hex(n), 32, '0'), 'hex')");
+    let all = format!("select {all} from generate_series(1, {readers}) n");
+    session.query(&all, &[]).await.expect("granted");
+    let before = read_from(session, "relname in ('names', 'shared_holders')").await;
+    for round in 0..100 {
+        let one = id(1 + round * 7 % readers);
+        let other = id(readers + 1 + round);
+        for (command, outcome) in [
+            (
+                format!(
+                    "select outcome from holdline.renew_1(array[{name}], array[{one}], \
+                     array[1::bigint], 0, array['l'], array[3600000000])"
+                ),
+                "renewed",
+            ),
+            (format!("select {}", acquire(&other)), "granted"),
+            (format!("select outcome from holdline.release_1({name}, {other}, 0)"), "released"),
+        ] {
+            let row = session.query_one(&command, &[]).await.expect("done");
+            assert_eq!(row.get::<_, &str>(0), outcome);
+        }
+    }
+    read_from(session, "relname in ('names', 'shared_holders')").await - before
+}
+
+#[tokio::test]
+async fn a_command_of_one_of_thousands_of_readers_reads_as_much_as_among_ten() {
+    let server = server().await;
+    let session = session(&server).await;
+    let few = read_among(&session, 10).await;
+    let many = read_among(&session, 3_000).await;
+    assert!(many < 2 * few, "{few} entries were read among 10 readers, {many} among 3,000");
 }

@@ -13,6 +13,7 @@ mod names;
 mod network;
 mod people;
 mod pooler;
+mod readers;
 mod removed_rows;
 mod rights;
 mod rows;

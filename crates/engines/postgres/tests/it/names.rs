@@ -41,7 +41,7 @@ async fn every_name_is_refused_or_its_own_lock() {
         "{",
         "}",
         "holdline",
-        "holdline.heads",
+        "holdline.names",
         "fence",
         "-1",
         "é",
@@ -63,7 +63,7 @@ async fn every_name_is_refused_or_its_own_lock() {
     let listed = soon("a list", client.admin().list(&request)).await.expect("an answer").names;
     let listed: BTreeSet<&str> = listed.iter().map(|shown| shown.name.as_str()).collect();
     assert_eq!(listed, good.into_iter().collect(), "byte for byte");
-    let rows = server.sql("select count(*) from holdline.heads where holders is not null");
+    let rows = server.sql("select count(*) from holdline.names where (holder).token is not null");
     assert_eq!(rows, [good.len().to_string()]);
     for guard in guards {
         release(guard).await;

@@ -96,7 +96,8 @@ pub(crate) async fn clean(server: &PostgresServer, clients: &[&Client]) {
 
 /// Waits until nobody holds and nobody waits.
 pub(crate) async fn nothing_left(server: &PostgresServer) {
-    let ask = "select (select count(*) from holdline.heads where holders is not null) \
+    let ask = "select (select count(*) from holdline.names \
+            where (holder).token is not null or shared > 0) \
         + (select count(*) from holdline.waiters)";
     eventually("nothing is left", || server.sql(ask) == ["0"]).await;
 }

@@ -38,7 +38,7 @@ async fn a_role_with_usage_alone_locks_and_sees_no_lease_id() {
     assert!(error.to_string().contains("raise_1"), "{error}");
     let_go(&engine, &held).await;
     take(&owner, &theirs).await;
-    for table in ["heads", "waiters"] {
+    for table in ["names", "shared_holders", "waiters"] {
         let reply = server.try_sql("postgres", &format!("set role locker; table holdline.{table}"));
         assert!(reply.as_ref().is_err_and(|says| says.contains("permission denied")), "{reply:?}");
     }

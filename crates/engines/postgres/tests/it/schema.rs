@@ -1,9 +1,12 @@
 //! How the schema is created, and what happens to foreign ones.
 
-use holdline_core::{Engine, ErrorKind, Purpose, RenewReply};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Certainty, Engine, ErrorKind, Mode, Operation, Purpose,
+    RenewReply,
+};
 use holdline_services::{PostgresConfig, PostgresServer};
 
-use crate::support::{HOLD, connect, engine, let_go, name, renew, request, take};
+use crate::support::{HOLD, connect, engine, let_go, name, queue, renew, request, sign_in, take};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn many_that_find_nothing_make_it_once() {
@@ -254,6 +257,79 @@ async fn a_schema_that_a_stranger_made_is_foreign() {
     assert_eq!(server.sql(owners), ["mallory"]);
 }
 
+/// The tables as older versions have left them.
+const OLD_LAYOUT: &str = include_str!("old_layout.sql");
+
+fn of_mode(text: &str, mode: Mode) -> AcquireRequest {
+    AcquireRequest { mode, ..request(text) }
+}
+
+/// All holders keep their leases and tokens, and waiters their places.
+#[tokio::test]
+async fn rows_of_the_older_layout_are_moved() {
+    let server = PostgresServer::start(PostgresConfig::default());
+    let early = engine(&server).await;
+    let permits = |count: u32| Mode::permits(count, 5).expect("a mode");
+    let held = [
+        request("one"),
+        of_mode("readers", Mode::Shared),
+        of_mode("readers", Mode::Shared),
+        of_mode("permits", permits(1)),
+        of_mode("permits", permits(2)),
+    ];
+    let mut tokens = Vec::new();
+    for asked in &held {
+        tokens.push(take(&early, asked).await);
+    }
+    let waits = request("one");
+    queue(&early, &waits).await;
+    let duration = std::time::Duration::from_secs(600);
+    let reason = "because".to_owned();
+    let freeze = Operation::Freeze { name: name("frozen"), duration, reason: reason.clone() };
+    early.operate(&freeze).await.expect("frozen");
+    let revoke = Operation::Revoke { name: name("readers"), token: tokens[1], reason, now: false };
+    early.operate(&revoke).await.expect("revoked");
+    server.sql(OLD_LAYOUT);
+    // A dump: the move does not wait for it, because all commands would wait behind the move.
+    let mut dump = sign_in(server.address(), "postgres").await;
+    let dump = dump.transaction().await.expect("begun");
+    dump.query("select from holdline.heads", &[]).await.expect("rows");
+    let error = connect(&server.url()).await.expect("connected").try_acquire(&request("new")).await;
+    let error = error.expect_err("the dump has the table");
+    assert!(matches!(error.kind(), ErrorKind::Unavailable { .. }), "{error}");
+    assert_eq!(error.certainty(), Certainty::NotApplied, "{error}");
+    dump.commit().await.expect("over");
+    let engine = engine(&server).await;
+    take(&engine, &request("new")).await;
+    for (at, asked) in held.iter().enumerate() {
+        let shown = engine.inspect(&asked.name).await.expect("shown");
+        let found = shown.holders.iter().find(|x| x.summary.lease_id == asked.lease_id.short());
+        assert_eq!(found.expect("a holder").summary.token, Some(tokens[at]), "{shown:?}");
+        let reply = renew(&engine, asked, Purpose::Keep(HOLD)).await.expect("a reply");
+        match (at, reply) {
+            (1, RenewReply::Revoked { reason, .. }) => assert_eq!(reason, "because"),
+            (1, reply) => panic!("{reply:?}"),
+            (_, RenewReply::Renewed { .. }) => {}
+            (_, reply) => panic!("{asked:?}: {reply:?}"),
+        }
+    }
+    assert!(engine.inspect(&name("frozen")).await.expect("shown").freeze.is_some());
+    // The counts are right: two of five permits are left, and readers keep a writer out.
+    let asks = |asked: AcquireRequest| AcquireRequest { queue: false, ..asked };
+    for (asked, is_free) in [
+        (of_mode("permits", permits(3)), false),
+        (of_mode("permits", permits(2)), true),
+        (request("readers"), false),
+        (of_mode("readers", Mode::Shared), true),
+    ] {
+        let reply = engine.try_acquire(&asks(asked.clone())).await.expect("a reply");
+        assert_eq!(matches!(reply, AcquireReply::Granted { .. }), is_free, "{asked:?}: {reply:?}");
+    }
+    let_go(&engine, &held[0]).await;
+    let handed = take(&engine, &AcquireRequest { known: true, ..waits }).await;
+    assert!(tokens.iter().all(|token| *token < handed), "{tokens:?}, {handed}");
+}
+
 #[tokio::test]
 async fn a_dropped_schema_is_made_anew_and_the_holder_is_notified() {
     let server = PostgresServer::start(PostgresConfig::default());
@@ -277,21 +353,21 @@ async fn unused_names_leave_no_rows() {
         take(&engine, &asked).await;
         let_go(&engine, &asked).await;
     }
-    assert_eq!(server.sql("select count(*) from holdline.heads"), ["300"]);
+    assert_eq!(server.sql("select count(*) from holdline.names"), ["300"]);
     // A minute later; one more is held, one has run out, and one is frozen.
     let held = request("held");
     take(&engine, &held).await;
     take(&engine, &request("over")).await;
     server.sql(
-        "update holdline.heads set used = used - 61000000; \
-         update holdline.heads h set holders[1].deadline = 1 where name = 'over'",
+        "update holdline.names set used = used - 61000000; \
+         update holdline.names h set holder.deadline = 1 where name = 'over'",
     );
     let sweep = "select holdline.sweep_1(null, 100) from generate_series(1, 5)";
     server.sql(sweep);
     // What has run out was settled by the first round; the second finds it unused.
-    server.sql("update holdline.heads set used = used - 61000000 where name = 'over'");
+    server.sql("update holdline.names set used = used - 61000000 where name = 'over'");
     server.sql(sweep);
-    assert_eq!(server.sql("select name from holdline.heads"), ["\\x68656c64"]);
+    assert_eq!(server.sql("select name from holdline.names"), ["\\x68656c64"]);
     let_go(&engine, &held).await;
 }
 
@@ -304,7 +380,8 @@ async fn no_table_of_locks_has_a_check() {
     take(&engine, &request("a")).await;
     let checks = server.sql(
         "select count(*) from pg_constraint where contype = 'c' \
-         and conrelid in ('holdline.heads'::regclass, 'holdline.waiters'::regclass)",
+         and conrelid in ('holdline.names'::regclass, 'holdline.waiters'::regclass, \
+            'holdline.shared_holders'::regclass)",
     );
     assert_eq!(checks, ["0"]);
 }

@@ -12,7 +12,7 @@ const RUNS: usize = 4_000;
 const SESSIONS: &str = "select count(*) from pg_stat_activity where application_name = 'holdline'";
 
 fn unused(server: &PostgresServer) -> String {
-    server.sql("select count(*) from holdline.heads where name like 'old/%'").concat()
+    server.sql("select count(*) from holdline.names where name like 'old/%'").concat()
 }
 
 #[tokio::test]
@@ -25,7 +25,7 @@ async fn clients_that_take_one_lock_each_remove_the_rows_of_others() {
         let_go(&first, &asked).await;
     }
     assert_eq!(unused(&server), ROWS.to_string());
-    server.sql("update holdline.heads set used = 1");
+    server.sql("update holdline.names set used = 1");
     for _ in 0..RUNS / 50 {
         for _ in 0..50 {
             let short = engine(&server).await;
@@ -48,17 +48,17 @@ async fn a_sweep_continues_where_that_of_another_client_ended() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql(
-        "insert into holdline.heads (name, used) \
+        "insert into holdline.names (name, used) \
          select convert_to('front/' || n, 'UTF8'), 4000000000000000 \
          from generate_series(1, 300) n; \
-         insert into holdline.heads (name, used) \
+         insert into holdline.names (name, used) \
          select convert_to('old/' || n, 'UTF8'), 1 from generate_series(1, 50) n",
     );
     for _ in 0..5 {
         server.sql("select holdline.sweep_1(null, 100)");
     }
     assert_eq!(unused(&server), "0");
-    assert_eq!(server.sql("select count(*) from holdline.heads where used > 1"), ["301"]);
+    assert_eq!(server.sql("select count(*) from holdline.names where used > 1"), ["301"]);
 }
 
 /// A sweep that always failed at such a row would never come to the next one.
@@ -67,21 +67,21 @@ async fn a_sweep_passes_over_a_row_that_another_session_has_locked() {
     let server = PostgresServer::start(PostgresConfig::default());
     take(&engine(&server).await, &request("made")).await;
     server.sql(
-        "insert into holdline.heads (name, used, freeze_until) values ('locked', 1, 1); \
-         insert into holdline.heads (name, used) values ('old/1', 1)",
+        "insert into holdline.names (name, used, freeze_until) values ('locked', 1, 1); \
+         insert into holdline.names (name, used) values ('old/1', 1)",
     );
     let mut other = crate::support::sign_in(server.address(), "postgres").await;
     let held = other.transaction().await.expect("begun");
-    held.query("select from holdline.heads where name = 'locked' for update", &[])
+    held.query("select from holdline.names where name = 'locked' for update", &[])
         .await
         .expect("locked");
     server.sql("set lock_timeout = '1min'; select holdline.sweep_1(null, 100)");
     assert_eq!(unused(&server), "0");
-    assert_eq!(server.sql("select count(*) from holdline.heads where name = 'locked'"), ["1"]);
+    assert_eq!(server.sql("select count(*) from holdline.names where name = 'locked'"), ["1"]);
     held.rollback().await.expect("ended");
     server.sql("select holdline.sweep_1(null, 100) from generate_series(1, 2)");
     // It was settled by the first, so it was in use until now.
-    server.sql("update holdline.heads set used = 1 where name = 'locked'");
+    server.sql("update holdline.names set used = 1 where name = 'locked'");
     server.sql("select holdline.sweep_1(null, 100) from generate_series(1, 2)");
-    assert_eq!(server.sql("select count(*) from holdline.heads where name = 'locked'"), ["0"]);
+    assert_eq!(server.sql("select count(*) from holdline.names where name = 'locked'"), ["0"]);
 }

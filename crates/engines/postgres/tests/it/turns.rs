@@ -31,7 +31,7 @@ const NOW: &str = "select holdline.now_1()";
 async fn after_a_wait<T>(server: &PostgresServer, command: impl Future<Output = T>) -> (T, i64) {
     let mut session = sign_in(server.address(), "postgres").await;
     let work = session.transaction().await.expect("begun");
-    let taken = work.execute("select from holdline.heads where name = 'a' for update", &[]).await;
+    let taken = work.execute("select from holdline.names where name = 'a' for update", &[]).await;
     assert_eq!(taken.expect("taken"), 1);
     let free_from = async {
         until_one_waits(&work).await;
@@ -47,12 +47,12 @@ async fn over(server: &PostgresServer, engine: &PostgresEngine) -> AcquireReques
     let (dead, waits) = (request("a"), request("a"));
     take(engine, &dead).await;
     queue(engine, &waits).await;
-    server.sql("update holdline.heads set holders[1].deadline = 1, used = 1");
+    server.sql("update holdline.names set holder.deadline = 1, used = 1");
     waits
 }
 
 fn handed_at(server: &PostgresServer) -> i64 {
-    let handed = server.sql("select (holders[1]).since from holdline.heads");
+    let handed = server.sql("select (holder).since from holdline.names");
     handed[0].parse().expect("a moment")
 }
 
@@ -99,7 +99,7 @@ async fn a_locked_row_costs_a_batch_one_item() {
     for locked in ["a", "b", "c"] {
         let mut session = sign_in(server.address(), "postgres").await;
         let work = session.transaction().await.expect("begun");
-        let lock = format!("select from holdline.heads where name = '{locked}' for update");
+        let lock = format!("select from holdline.names where name = '{locked}' for update");
         assert_eq!(work.execute(&lock, &[]).await.expect("taken"), 1);
         let reply = engine.renew(&batch).await;
         for (item, reply) in std::iter::zip(&batch, reply) {
@@ -142,7 +142,7 @@ async fn commands_on_a_locked_row_do_not_delay_other_names() {
     queue(&engine, &request("a")).await;
     let mut session = sign_in(server.address(), "postgres").await;
     let work = session.transaction().await.expect("begun");
-    let lock = "select from holdline.heads where name = 'a' for update";
+    let lock = "select from holdline.names where name = 'a' for update";
     assert_eq!(work.execute(lock, &[]).await.expect("taken"), 1);
     let mut on_locked = tokio::task::JoinSet::new();
     for verb in ["try", "wait", "renew", "release", "give up", "show", "revoke", "freeze", "thaw"] {
@@ -200,7 +200,7 @@ async fn a_command_on_a_row_that_stays_locked_is_not_applied() {
     take(&engine, &held).await;
     let mut session = sign_in(server.address(), "postgres").await;
     let work = session.transaction().await.expect("begun");
-    let lock = "select from holdline.heads where name = 'a' for update";
+    let lock = "select from holdline.names where name = 'a' for update";
     assert_eq!(work.execute(lock, &[]).await.expect("taken"), 1);
     // More than are sent at once.
     let asked = (0..24).map(|_| request("a")).collect::<Vec<_>>();
@@ -235,7 +235,7 @@ async fn the_items_of_one_name_wait_for_its_row_and_are_one_command() {
         "insert into holdline.waiters select name, place + 1, '\\x{id}', client + 1, 0, mode, \
          permits, total, kind, lease, hand_off_lease, queued_at, heard, metadata \
          from holdline.waiters; \
-         update holdline.heads set queued = 2, next_place = next_place + 1 where name = 'a'"
+         update holdline.names set queued = 2, next_place = next_place + 1 where name = 'a'"
     ));
     let batch = [item(&waits, Purpose::Wait), item(&second, Purpose::Wait)];
     let (reply, free) = after_a_wait(&server, engine.renew(&batch)).await;

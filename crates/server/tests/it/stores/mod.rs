@@ -63,7 +63,7 @@ impl Store for PostgresServer {
     }
 
     fn forget(&self) {
-        self.sql("truncate holdline.heads, holdline.waiters");
+        self.sql("truncate holdline.names, holdline.shared_holders, holdline.waiters");
     }
 }
 

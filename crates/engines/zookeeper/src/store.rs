@@ -107,24 +107,7 @@ impl Store {
         id: LeaseId,
         queue: &Queue,
     ) -> Result<(), LockError> {
-        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
-        let child = entry.child.clone();
-        let blockers: Vec<_> = queue.blockers(id).iter().map(|entry| entry.child.clone()).collect();
-        let mut bad = None;
-        self.contenders.update(name, id, |contender| {
-            contender.child = Some(child);
-            if waits.is_none() {
-                match token(contender.czxid) {
-                    Ok(token) => contender.token = Some(token),
-                    Err(error) => bad = Some(error),
-                }
-                contender.blockers.clear();
-            } else if contender.blockers != blockers {
-                contender.blockers = blockers;
-                contender.changed.notify_one();
-            }
-        });
-        bad.map_or(Ok(()), Err)
+        self.contenders.learn(name, id, queue, self.clock.now())
     }
 
     /// Returns the path of a lease id's node, if it is known.

@@ -73,7 +73,7 @@ impl<C: Contender> SequencedQueue<C> {
     }
 
     /// Returns whether a lease id that waits holds the name as soon as any of its blockers leaves.
-    /// By Q3 that stays true, whoever else leaves or joins.
+    /// By Q3 that stays true when others leave or join.
     pub fn is_next(&self, id: LeaseId) -> bool {
         let Some(at) = self.contenders.iter().position(|one| one.is(id)) else { return false };
         let mode = self.contenders[at].mode();

@@ -6,8 +6,8 @@
 /// The engine's first field gives access to `store`, an `Arc` of the type that has the verbs as
 /// methods, and to `executor`, the [`Executor`](crate::executor::Executor) where they run.
 /// Dropping the future of a verb does not stop its task. `known` names a method of the store that
-/// answers an acquire without a request, if it can: then no task runs. In braces the engine adds the
-/// verbs that not all have, such as `latch`.
+/// answers an acquire without a request, if it can: then no task runs. In braces the engine adds
+/// the verbs that not all have, such as `latch`.
 #[macro_export]
 macro_rules! verbs_as_tasks {
     ($engine:ident $(, known: $known:ident)? $({ $($more:tt)* })?) => {

@@ -3,8 +3,9 @@
 //!
 //! The server is Debian's, started for this run, and does not flush. Client and server share the
 //! machine's cores, so only ratios within a round mean anything. The floor is the crate
-//! `zookeeper-client` over one connection, with nothing around it. Clients of one process share what
-//! they know of a queue, so hand-offs between such clients and between others are two figures.
+//! `zookeeper-client` over one connection, with nothing around it. Clients of one
+//! process share what they know of a queue, so hand-offs between such clients and between others
+//! are two figures.
 
 mod costs;
 

@@ -222,11 +222,7 @@ impl Store {
                 return Ok(refusal);
             }
             checked = true;
-            let sessions = self.sessions.clone();
-            let metadata = request.metadata.clone();
-            let contender =
-                KnownContender::new(session.clone(), group, sessions, request.hold, metadata);
-            self.contenders.note(name, id, contender);
+            self.contenders.note(name, id, self.new_contender(request, session, group));
             let sent = self.clock.now();
             let reading = async {
                 if skips_read { None } else { Some(self.read_behind(&connection, request).await) }
@@ -265,6 +261,17 @@ impl Store {
         }
         self.contenders.forget(name, id);
         Err(unavailable("the node of the queue keeps being deleted", Certainty::NotApplied))
+    }
+
+    fn new_contender(
+        &self,
+        request: &AcquireRequest,
+        session: &Arc<ZooKeeperSession>,
+        group: Group,
+    ) -> KnownContender {
+        let sessions = self.sessions.clone();
+        let metadata = request.metadata.clone();
+        KnownContender::new(session.clone(), group, sessions, request.hold, metadata)
     }
 
     /// Reads the queue and the marks behind a creation.
@@ -484,7 +491,7 @@ impl Store {
         let name = &request.name;
         let id = request.lease_id;
         let Some((entry, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
-        // It may be known to hold the name, and the member may not have heard of it.
+        // It may be known to hold the name, and the member may not know it yet.
         if let Some(at) = waits.filter(|_| !self.contenders.holds(name, id)) {
             let own = queue.holders().first().and_then(|first| self.describe_own(name, first));
             let holder = match own {

@@ -6,10 +6,10 @@
 //! - H3: it is forgotten when the store has answered that it has no node for it.
 //! - H4: an acquire and a release of one lease id exclude each other. So a request has created its
 //!   node, or never will, before the lease id is asked for again or given up.
-//! - H5: what is before a contender only leaves. So a contender that is `is_next` holds the name when
-//!   one of its blockers is deleted. The process learns that from an event, or from the reply to a
-//!   release of its own, and needs no read. Exclusion relies on the contender's own node, and that
-//!   on the proof of its session.
+//! - H5: what is before a contender only leaves. So a contender that is `is_next` holds the name
+//!   when one of its blockers is deleted. The process learns that from an event, or from the reply
+//!   to a release of its own, and needs no read. Exclusion relies on the contender's own node, and
+//!   that on the proof of its session.
 //! - H6: such a grant is answered once, within [`MEMORY`]. After that, or if an operator has
 //!   revoked it meanwhile, the servers are asked.
 
@@ -24,10 +24,9 @@ use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
 use crate::keys::{ParsedNode, parse_node};
-use crate::queue::{Queue, QueueEntry};
+use crate::queue::{Queue, QueueEntry, token};
 use crate::session::ZooKeeperSession;
 use crate::sessions::{Group, ZooKeeperSessions};
-use crate::store::token;
 use crate::tombstones::Tombstones;
 
 /// How many forgotten lease ids are remembered.
@@ -340,9 +339,10 @@ impl KnownContenders {
         Ok(())
     }
 
-    /// Records the node of a contender for an exclusive lock that was just created, if it is directly
-    /// behind another one of this process, and only such are before that: then nothing is read.
-    /// Returns how many wait before it, and the node of the holder. `limit`: how many may wait.
+    /// Records the node of a contender for an exclusive lock that was just created, if it is
+    /// directly behind another one of this process, and only such are before that: then nothing is
+    /// read. Returns how many wait before it, and the node of the holder. `limit`: how many may
+    /// wait.
     ///
     /// The number before its own one belongs to no other node. If that contender is about to leave,
     /// [`leave`](Self::leave) finds this one.
@@ -384,9 +384,9 @@ impl KnownContenders {
         last.is_some_and(|last| last.holds_alone() || last.is_behind_ours())
     }
 
-    /// Forgets a lease id that has no node any more. If the servers have `deleted` it just now, those
-    /// contenders of this process that waited for that alone hold the name (H5). If there was none,
-    /// its number may be of an earlier node of the queue, and proves nothing.
+    /// Forgets a lease id that has no node any more. If the servers have `deleted` it just now,
+    /// those contenders of this process that waited for that alone hold the name (H5). If there was
+    /// none, its number may be of an earlier node of the queue, and proves nothing.
     pub(crate) fn leave(&self, name: &LockName, id: LeaseId, deleted: bool, now: Moment) {
         if deleted
             && let Some(of_name) = self.by_name.lock().get_mut(name)
@@ -416,8 +416,8 @@ impl KnownContenders {
         contender.is_some_and(|known| known.token.is_some() || known.outlive(child, false, now))
     }
 
-    /// Returns a contender that is known to hold the name, and whose grant may be answered without a
-    /// request: once, soon, and while no other verb is in progress on its lease id (H4, H6).
+    /// Returns a contender that is known to hold the name, and whose grant may be answered without
+    /// a request: once, soon, and while no other verb is in progress on its lease id (H4, H6).
     pub(crate) fn take_learned(
         &self,
         name: &LockName,

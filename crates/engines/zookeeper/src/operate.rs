@@ -46,7 +46,7 @@ impl Store {
             for entry in queue.holders() {
                 let path = self.layout.child(name, &entry.child);
                 let Some(node) = connection.data(&path).await? else { continue };
-                if crate::store::token(node.stat.czxid)? == token {
+                if crate::queue::token(node.stat.czxid)? == token {
                     found = Some(FoundGrant { entry, path, node });
                     break;
                 }

@@ -6,16 +6,15 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Marks,
-    Metadata, Record,
+    Capabilities, Clock, HolderSummary, LeaseId, LockError, LockName, Marks, Metadata, Record,
 };
 
 use crate::connection::Connection;
-use crate::error::{RequestError, foreign, protocol};
+use crate::error::{RequestError, foreign};
 use crate::keys::Layout;
 use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::name_cache::NameCache;
-use crate::queue::{Queue, QueueEntry};
+use crate::queue::{Queue, QueueEntry, token};
 use crate::sessions::ZooKeeperSessions;
 
 /// How long a mark lasts at least: longer than the longest lease.
@@ -190,11 +189,4 @@ pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
 /// Returns the record at a node; `None` for other libraries, which have none.
 pub(crate) fn record_of(entry: &QueueEntry, data: &[u8]) -> Result<Option<Record>, LockError> {
     if entry.parsed.ours { record(data).map(Some) } else { Ok(None) }
-}
-
-/// Returns the fencing token: the transaction that created the node.
-pub(crate) fn token(czxid: i64) -> Result<FencingToken, LockError> {
-    let number = u64::try_from(czxid).unwrap_or(0);
-    FencingToken::new(number)
-        .map_err(|_| protocol(format!("the transaction {czxid} is no fencing token")))
 }

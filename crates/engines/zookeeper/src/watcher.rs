@@ -9,8 +9,8 @@
 //!   one of them is deleted can it be next. So a deletion wakes no more waiters than the semaphore
 //!   has permits, and one for a lock. If they are too many, it watches the whole queue. Those of
 //!   this process it watches a little later, too: their releases wake it without an event.
-//! - W5: before the waiter is woken by an event, its grant is learned: without a read if it was next
-//!   (H5 of `known_contenders`), otherwise by a read at once.
+//! - W5: before the waiter is woken by an event, its grant is learned: without a read if it was
+//!   next (H5 of `known_contenders`), otherwise by a read at once.
 
 use std::collections::HashSet;
 use std::future::{pending, poll_fn};
@@ -36,8 +36,8 @@ use holdline_net::executor::Executor;
 
 /// The pause before a watch that was not answered is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The delay before nodes of this process are watched. Their changes by others are rare, and none is
-/// missed.
+/// The delay before nodes of this process are watched. Their changes by others are rare, and none
+/// is missed.
 const LATER: Duration = Duration::from_millis(50);
 
 /// The event of an open watch.
@@ -190,8 +190,8 @@ impl WatchTask {
         known.unwrap_or_else(|| self.contender.clone())
     }
 
-    /// Learns whether the waiter holds the name, now that a node is deleted that excluded it (W5). If
-    /// it cannot be learned, the waiter itself asks, and gets the error.
+    /// Learns whether the waiter holds the name, now that a node is deleted that excluded it (W5).
+    /// If it cannot be learned, the waiter itself asks, and gets the error.
     async fn learn_grant(&self, child: &str) {
         let now = self.store.clock.now();
         if self.store.contenders.outlive(&self.name, self.id, child, now) {

@@ -9,7 +9,8 @@ use holdline_zookeeper::ZooKeeperEngine;
 use crate::relay::Relay;
 use crate::support::{Contender, connect, contender, engine, hint, nodes, raw, until};
 
-/// How often packets are counted: pings come between, and a machine that stands still causes proofs.
+/// How often packets are counted: pings come between, and a machine that stands still causes
+/// proofs.
 const TRIES: usize = 5;
 
 /// How many packets the server has received, with those of this question.

@@ -17,11 +17,12 @@ const HAND_OFFS: usize = 256;
 /// How many clients, each with a connection of its own, the waiters share.
 const CLIENTS: usize = 4;
 
-/// Prints the hand-offs among few and many, each beside one bare write, which `write` names.
+/// Prints the hand-offs among few and many, each beside one bare write, which `write` names. `url`
+/// returns the URL of each client.
 pub(crate) async fn beside_writes(
     store: &str,
     write: &str,
-    url: &str,
+    url: impl Fn(usize) -> String,
     mut floor: impl AsyncFnMut() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     let mut ratios = Vec::new();
@@ -30,7 +31,7 @@ pub(crate) async fn beside_writes(
         for round in 0..ROUNDS {
             let floor = middle(WRITES, async |_| floor().await).await?;
             let name = format!("bench/{waiters}/{round}");
-            let taken = go_round(url, &name, waiters).await?;
+            let taken = go_round(&url, &name, waiters).await?;
             rounds.push(Round { floor, subject: median(taken.into_iter()) });
         }
         let title = format!("{store}: hand-off among {waiters}, p50, beside one {write}");
@@ -42,10 +43,14 @@ pub(crate) async fn beside_writes(
 }
 
 /// Returns what each hand-off took, from the call of a release to the next grant.
-async fn go_round(url: &str, name: &str, waiters: usize) -> Result<Vec<f64>, Failure> {
+async fn go_round(
+    url: impl Fn(usize) -> String,
+    name: &str,
+    waiters: usize,
+) -> Result<Vec<f64>, Failure> {
     let mut clients = Vec::with_capacity(CLIENTS);
-    for _ in 0..CLIENTS {
-        clients.push(Client::connect(url).await?);
+    for number in 0..CLIENTS {
+        clients.push(Client::connect(&url(number)).await?);
     }
     let released: Arc<Mutex<Option<Instant>>> = Arc::default();
     let mut tasks = JoinSet::new();

@@ -72,6 +72,17 @@ impl<C: Contender> SequencedQueue<C> {
         blockers(self.contenders[at].mode(), self.contenders[..at].iter().rev())
     }
 
+    /// Returns whether a lease id that waits holds the name as soon as any of its blockers leaves.
+    /// By Q3 that stays true when others leave or join.
+    pub fn is_next(&self, id: LeaseId) -> bool {
+        let Some(at) = self.contenders.iter().position(|one| one.is(id)) else { return false };
+        let mode = self.contenders[at].mode();
+        let weigh = |one: &C| weight_before(mode, one.mode());
+        let before = self.contenders[..at].iter().map(weigh).fold(0, u32::saturating_add);
+        let lightest = self.blockers(id).into_iter().map(weigh).min();
+        lightest.is_some_and(|lightest| before - lightest <= most_weight_before(mode))
+    }
+
     /// Returns the semaphore's total; `None` if the name is not used as a semaphore.
     pub fn permits_of(&self) -> Option<u32> {
         self.contenders.first()?.mode().permits_of()
@@ -308,6 +319,8 @@ mod tests {
         let nearest = before.filter(counts).take(most_blockers(own));
         let found: Vec<u8> = super::blockers(own, nearest).iter().map(|one| one.0).collect();
         assert_eq!(found, blockers, "{modes:?}");
+        let is_next = queue.is_next(id);
+        let mut one_is_not_enough = false;
         let mut waits = 0;
         for left in (0..1 << place).step_by(2) {
             let queue = present(left);
@@ -318,9 +331,13 @@ mod tests {
             assert_eq!(is_waiting, weight > most_weight_before(own), "{modes:?}, {left:b}");
             if !blockers.is_empty() && blockers.iter().all(there) {
                 assert!(is_waiting, "{modes:?} without {left:b}");
+            } else if is_next {
+                assert!(!is_waiting, "{modes:?} without {left:b}");
             }
+            one_is_not_enough |= is_waiting && blockers.iter().any(|at| left == 1 << at);
             waits += usize::from(is_waiting);
         }
+        assert_eq!(is_next, !blockers.is_empty() && !one_is_not_enough, "{modes:?}");
         waits
     }
 

@@ -5,11 +5,12 @@
 ///
 /// The engine's first field gives access to `store`, an `Arc` of the type that has the verbs as
 /// methods, and to `executor`, the [`Executor`](crate::executor::Executor) where they run.
-/// Dropping the future of a verb does not stop its task. In braces the engine adds the verbs that
-/// not all have, such as `latch`.
+/// Dropping the future of a verb does not stop its task. `known` names a method of the store that
+/// answers an acquire without a request, if it can: then no task runs. In braces the engine adds
+/// the verbs that not all have, such as `latch`.
 #[macro_export]
 macro_rules! verbs_as_tasks {
-    ($engine:ident $({ $($more:tt)* })?) => {
+    ($engine:ident $(, known: $known:ident)? $({ $($more:tt)* })?) => {
         const _: () = {
             use ::holdline_core::*;
             use ::std::result::Result;
@@ -23,6 +24,11 @@ macro_rules! verbs_as_tasks {
                     &self,
                     request: &AcquireRequest,
                 ) -> Result<AcquireReply, LockError> {
+                    $(
+                        if let Some(reply) = self.0.store.$known(request) {
+                            return Ok(reply);
+                        }
+                    )?
                     let (store, request) = (self.0.store.clone(), request.clone());
                     self.0.executor.run(async move { store.acquire(&request).await }).await?
                 }

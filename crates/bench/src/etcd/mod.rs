@@ -22,7 +22,8 @@ pub(crate) fn section() -> Result<(), Failure> {
     runtime.block_on(cycles(&server))?;
     runtime.block_on(async {
         let mut raw = Raw::connect(server.address()).await?;
-        beside_writes("etcd", "put", &server.url(), async || raw.put("floor").await).await
+        let url = |_| server.url();
+        beside_writes("etcd", "put", url, async || raw.put("floor").await).await
     })
 }
 

@@ -9,6 +9,7 @@ use holdline_services::{ZooKeeper, ZooKeeperConfig};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
+use super::url_of_process;
 use crate::rounds::Failure;
 
 /// How long processes wait while their transactions are counted.
@@ -154,7 +155,7 @@ async fn hand_offs(
     let name = format!("crowd/{}/{waiters}", permits.unwrap_or(1));
     let mut clients = Vec::with_capacity(waiters);
     for at in 0..waiters {
-        let client = Client::connect(&server.url()).await?;
+        let client = Client::connect(&url_of_process(server, at)).await?;
         // It opens its session.
         let _ = client.mutex(format!("{name}/{at}"))?.lock().await?.release().await;
         clients.push(client);

@@ -3,7 +3,9 @@
 //!
 //! The server is Debian's, started for this run, and does not flush. Client and server share the
 //! machine's cores, so only ratios within a round mean anything. The floor is the crate
-//! `zookeeper-client` over one connection, with nothing around it.
+//! `zookeeper-client` over one connection, with nothing around it. Clients of one
+//! process share what they know of a queue, so hand-offs between such clients and between others
+//! are two figures.
 
 mod costs;
 
@@ -28,8 +30,17 @@ pub(crate) fn section() -> Result<(), Failure> {
             raw.set_data("/floor", b"value", None).await?;
             Ok(())
         };
-        beside_writes("zookeeper", "write", &server.url(), write).await
+        beside_writes("zookeeper, one process", "write", |_| server.url(), write).await?;
+        let url = |client| url_of_process(&server, client);
+        beside_writes("zookeeper, processes", "write", url, write).await
     })
+}
+
+/// Returns a URL for the client with this number, which shares no memory with the others, like that
+/// of another process: it names the member another number of times.
+fn url_of_process(server: &ZooKeeper, number: usize) -> String {
+    let hosts = server.hosts();
+    format!("zk://{}", vec![hosts.as_str(); number + 1].join(","))
 }
 
 async fn raw(server: &ZooKeeper) -> Result<zookeeper_client::Client, Failure> {

@@ -4,7 +4,8 @@
 //! fresh:
 //!   obtain a session whose timeout is the lease
 //!   a read has shown that the name allows it: no freeze, no foreign node, room in the queue
-//!   create an ephemeral sequential node; on the same connection, read the queue behind it
+//!   create an ephemeral sequential node; on the same connection, read the queue behind it, unless
+//!                                  the node is directly behind one of this process (H5)
 //!   no node before it           -> granted once a majority has proven the session
 //!   may not queue               -> delete the node, busy
 //!   otherwise                   -> queued, behind the nodes before it
@@ -14,7 +15,8 @@
 //!   its answer was lost         -> search for it by the lease id in its name
 //!   it is gone                  -> cancelled, revoked or unknown
 //! a waiter watches the node before its own; for permits, the nearest nodes that leave too few for
-//! it. When one of them is deleted, it asks again
+//! it. When one of them is deleted, it asks again. If it holds the name by then, as the watch or a
+//! release of this process has learned, the answer takes no request (H6)
 //! its heartbeat only reads: nothing depends on its session before the grant
 //! a wait ends with its limit, with the caller, or with the session
 //! ```
@@ -27,13 +29,15 @@
 //! - A3: no node is created under a lease id that this process has given up (`tombstones`).
 //! - A4: a node of a lease id that this process has asked for before, and of which it knows none,
 //!   was left by an ended session of this process. Nobody relies on it, so it is deleted.
+//!
+//! H4 to H6 are those of `known_contenders`.
 
 use std::sync::Arc;
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Marks, Moment, Record,
+    AcquireReply, AcquireRequest, Certainty, ErrorKind, LockError, Marks, Mode, Moment, Record,
 };
 use tokio::join;
 
@@ -60,6 +64,25 @@ impl Store {
             None if request.known => self.unknown(request).await,
             None => self.ask_fresh(request).await,
         }
+    }
+
+    /// Answers a waiter that is known to hold the name, without a request (H6).
+    pub(crate) fn learned_grant(&self, request: &AcquireRequest) -> Option<AcquireReply> {
+        let now = self.clock.now();
+        let id = request.lease_id;
+        let contender = self.contenders.take_learned(&request.name, id, now)?;
+        let token = contender.token?;
+        let as_before = contender.asked == request.hold && contender.mode() == Some(request.mode);
+        if !request.known || !as_before || !contender.session.is_well_proven(now) {
+            return None;
+        }
+        let kept = contender.sessions.refresh(contender.group, now);
+        let left = contender.left(now);
+        if !kept || left.is_zero() {
+            return None;
+        }
+        self.contenders.update(&request.name, id, KnownContender::report);
+        Some(AcquireReply::Granted { token, left: Some(left), anchor: None })
     }
 
     /// Returns why a lease id is not known any more.
@@ -96,7 +119,7 @@ impl Store {
             return self.unknown(request).await;
         };
         // A waiter keeps its position by asking; a holder keeps its grant by renewals.
-        if contender.token.is_none() && !contender.sessions.refresh(contender.group, since) {
+        if !contender.reported && !contender.sessions.refresh(contender.group, since) {
             return self.ended(&connection, request).await;
         }
         if contender.child.is_none() {
@@ -115,7 +138,7 @@ impl Store {
         let proving = contender.session.prove_for_grant(&*self.clock, since);
         let (queue, proof) = join!(self.queue(&connection, name), proving);
         let queue = queue?;
-        let Some((entry, waits)) = queue.find(id) else {
+        let Some((entry, _)) = queue.find(id) else {
             self.contenders.forget(name, id);
             return self.ended(&connection, request).await;
         };
@@ -124,7 +147,7 @@ impl Store {
         }
         self.learn(name, id, &queue)?;
         // A waiter needs none.
-        if waits.is_none() {
+        if self.contenders.holds(name, id) {
             proof?;
         }
         self.reply_for(&connection, request, &queue, since).await
@@ -144,9 +167,10 @@ impl Store {
         let Some((entry, _)) = queue.find(id) else { return Ok(None) };
         let path = self.layout.child(name, &entry.child);
         let Some(stat) = connection.stat(&path).await? else { return Ok(None) };
-        let child = Some(entry.child.clone());
-        let found =
-            KnownContender { child, czxid: stat.czxid, version: stat.version, ..contender.clone() };
+        let mut found = contender.clone();
+        found.child = Some(entry.child.clone());
+        found.czxid = stat.czxid;
+        found.version = stat.version;
         self.contenders.note(name, id, found.clone());
         Ok(Some(found))
     }
@@ -183,8 +207,13 @@ impl Store {
         let path = self.layout.contender(name, id, request.mode);
         let data = Record::new(request.hold, &request.metadata).to_bytes();
         // An id that was used before may have a node (A4).
-        let mut checked = !self.contenders.was_ours(id)
-            && self.names.allows(request, self.capabilities.max_waiters, since);
+        let is_new = !self.contenders.was_ours(id);
+        let mut checked =
+            is_new && self.names.allows(request, self.capabilities.max_waiters, since);
+        let skips_read = is_new
+            && request.queue
+            && request.mode == Mode::Exclusive
+            && self.contenders.ends_with_ours(name);
         for _ in 0..ATTEMPTS {
             if !checked
                 && let Some(refusal) =
@@ -193,15 +222,12 @@ impl Store {
                 return Ok(refusal);
             }
             checked = true;
-            let sessions = self.sessions.clone();
-            let metadata = request.metadata.clone();
-            let contender =
-                KnownContender::new(session.clone(), group, sessions, request.hold, metadata);
-            self.contenders.note(name, id, contender);
+            self.contenders.note(name, id, self.new_contender(request, session, group));
             let sent = self.clock.now();
-            let creating = connection.create_contender(&path, &data);
-            let (created, queue, marks) =
-                join!(creating, self.queue(&connection, name), self.new_marks(&connection, id));
+            let reading = async {
+                if skips_read { None } else { Some(self.read_behind(&connection, request).await) }
+            };
+            let (created, read) = join!(connection.create_contender(&path, &data), reading);
             let (child, stat) = match created {
                 Ok(created) => created,
                 Err(RequestError::NoNode) => {
@@ -224,10 +250,60 @@ impl Store {
                 checked = false;
                 continue;
             }
-            return self.entered(&created_node, request, queue, marks).await;
+            let read = match read {
+                Some(read) => read,
+                None => match self.behind_ours(&created_node, request) {
+                    Some(reply) => return Ok(reply),
+                    None => self.read_behind(&connection, request).await,
+                },
+            };
+            return self.entered(&created_node, request, read).await;
         }
         self.contenders.forget(name, id);
         Err(unavailable("the node of the queue keeps being deleted", Certainty::NotApplied))
+    }
+
+    fn new_contender(
+        &self,
+        request: &AcquireRequest,
+        session: &Arc<ZooKeeperSession>,
+        group: Group,
+    ) -> KnownContender {
+        let sessions = self.sessions.clone();
+        let metadata = request.metadata.clone();
+        KnownContender::new(session.clone(), group, sessions, request.hold, metadata)
+    }
+
+    /// Reads the queue and the marks behind a creation.
+    async fn read_behind(
+        &self,
+        connection: &Connection,
+        request: &AcquireRequest,
+    ) -> Result<(Queue, Marks), RequestError> {
+        let marks = self.new_marks(connection, request.lease_id);
+        let (queue, marks) = join!(self.queue(connection, &request.name), marks);
+        Ok((queue?, marks?))
+    }
+
+    /// Answers for a node that was created directly behind one of this process; `None` if it was
+    /// not, and the queue must be read.
+    fn behind_ours(
+        &self,
+        created_node: &CreatedNode<'_>,
+        request: &AcquireRequest,
+    ) -> Option<AcquireReply> {
+        let number = created_node.number();
+        let limit = self.capabilities.max_waiters;
+        let (position, child) =
+            self.contenders.stand_behind_ours(&request.name, request.lease_id, number, limit)?;
+        self.names.note_waiters(&request.name, position + 1);
+        let holder = parse_node(&child).map(|parsed| QueueEntry { child, parsed });
+        let holder = holder.and_then(|holder| self.describe_own(&request.name, &holder));
+        Some(AcquireReply::Queued {
+            position: Some(position),
+            holder: holder.map(Box::new),
+            next_look: QUEUE_HEARTBEAT,
+        })
     }
 
     /// Forgets a lease id if the error is certain that no node was created.
@@ -336,22 +412,23 @@ impl Store {
         &self,
         created_node: &CreatedNode<'_>,
         request: &AcquireRequest,
-        queue: Result<Queue, RequestError>,
-        marks: Result<Marks, RequestError>,
+        read: Result<(Queue, Marks), RequestError>,
     ) -> Result<AcquireReply, LockError> {
         let name = &request.name;
         let id = request.lease_id;
-        let queue = match queue {
-            Ok(queue) => {
+        let read = match read {
+            Ok((queue, marks)) => {
                 let own = Some(created_node.child.as_str());
-                self.without_leftovers(created_node.connection, request, queue, own).await
+                let connection = created_node.connection;
+                let queue = self.without_leftovers(connection, request, queue, own).await;
+                queue.map(|queue| (queue, marks))
             }
             Err(failure) => Err(failure),
         };
-        let read = match (queue, marks) {
+        let read = match read {
             // The node exists, whatever became of the read.
-            (Err(failure), _) | (_, Err(failure)) => Err(failure.into_error()),
-            (Ok(queue), Ok(marks)) => {
+            Err(failure) => Err(failure.into_error()),
+            Ok((queue, marks)) => {
                 let family = self.layout.family_of(request.mode);
                 let checked =
                     marks.check(ENGINE).and_then(|()| queue.check_kind(request.mode, family));
@@ -394,15 +471,12 @@ impl Store {
         let name = &request.name;
         let id = request.lease_id;
         // The node may still exist, whatever certainty this failure has.
-        created_node
-            .connection
-            .delete(&self.layout.child(name, &created_node.child), None)
-            .await
-            .map_err(|failure| {
+        let path = self.layout.child(name, &created_node.child);
+        let deleted = created_node.connection.delete(&path, None).await.map_err(|failure| {
             let message = format!("a node could not be deleted again: {}", failure.into_error());
             unavailable(message, Certainty::Unknown)
         })?;
-        self.contenders.forget(name, id);
+        self.contenders.leave(name, id, deleted, self.clock.now());
         Ok(())
     }
 
@@ -417,7 +491,8 @@ impl Store {
         let name = &request.name;
         let id = request.lease_id;
         let Some((entry, waits)) = queue.find(id) else { return Ok(AcquireReply::Unknown) };
-        if let Some(at) = waits {
+        // It may be known to hold the name, and the member may not know it yet.
+        if let Some(at) = waits.filter(|_| !self.contenders.holds(name, id)) {
             let own = queue.holders().first().and_then(|first| self.describe_own(name, first));
             let holder = match own {
                 Some(own) => Ok(Some(Box::new(own))),
@@ -448,7 +523,7 @@ impl Store {
         let left = contender.left(since);
         let reply = contender.reported || !request.queue;
         if !left.is_zero() && (reply || contender.session.is_sure(since)) {
-            self.contenders.update(name, id, |contender| contender.reported = true);
+            self.contenders.update(name, id, KnownContender::report);
             return Ok(AcquireReply::Granted { token, left: Some(left), anchor: None });
         }
         if reply || contender.lasts(since).is_zero() {

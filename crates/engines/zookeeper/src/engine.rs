@@ -101,7 +101,7 @@ impl ZooKeeperEngine {
     }
 }
 
-holdline_net::verbs_as_tasks!(ZooKeeperEngine);
+holdline_net::verbs_as_tasks!(ZooKeeperEngine, known: learned_grant);
 
 impl Drop for ZooKeeperEngineParts {
     fn drop(&mut self) {
@@ -159,6 +159,9 @@ fn capabilities(options: &ZooKeeperOptions, limits: Limits) -> Result<Capabiliti
         clock: ClockKind::Boottime,
         max_waiters: options.max_waiters(),
         max_batch: BATCH,
+        // The next contender of this process is granted the name by the reply to a release: a
+        // request that overtakes it would read the queue in vain.
+        in_order: false,
         ..Capabilities::reference(ENGINE, identity(options))
     })
 }

@@ -6,15 +6,25 @@
 //! - H3: it is forgotten when the store has answered that it has no node for it.
 //! - H4: an acquire and a release of one lease id exclude each other. So a request has created its
 //!   node, or never will, before the lease id is asked for again or given up.
+//! - H5: what is before a contender only leaves. So a contender that is `is_next` holds the name
+//!   when one of its blockers is deleted. The process learns that from an event, or from the reply
+//!   to a release of its own, and needs no read. Exclusion relies on the contender's own node, and
+//!   that on the proof of its session.
+//! - H6: such a grant is answered once, within [`MEMORY`]. After that, or if an operator has
+//!   revoked it meanwhile, the servers are asked.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
-use holdline_core::{FencingToken, Hold, LeaseId, LockName, Metadata, Moment, Purpose};
+use holdline_core::{
+    FencingToken, Hold, LeaseId, LockError, LockName, Metadata, Mode, Moment, Purpose,
+};
 use parking_lot::Mutex;
 use tokio::sync::{Mutex as Turns, Notify, OwnedMutexGuard};
 
+use crate::keys::{ParsedNode, parse_node};
+use crate::queue::{Queue, QueueEntry, token};
 use crate::session::ZooKeeperSession;
 use crate::sessions::{Group, ZooKeeperSessions};
 use crate::tombstones::Tombstones;
@@ -25,6 +35,9 @@ const REMEMBERED: usize = 4_096;
 /// How many nodes before its own one a contender looks at, at most. If more exclude it together, it
 /// looks at the whole queue.
 pub(crate) const MOST_BLOCKERS: usize = 32;
+
+/// How long a grant that was learned without a read is answered from memory (H6).
+const MEMORY: Duration = Duration::from_millis(100);
 
 /// What is known about one lease id.
 #[derive(Clone, Debug)]
@@ -53,6 +66,14 @@ pub(crate) struct KnownContender {
     pub(crate) version: i32,
     /// The nodes that together exclude it: one of them must be deleted before it holds the name.
     pub(crate) blockers: Vec<String>,
+    /// Whether it holds the name as soon as one of them is deleted (H5).
+    is_next: bool,
+    /// Whether all nodes before it were of this process.
+    only_ours_before: bool,
+    /// When it was learned that it holds the name, if no reply has reported it yet (H6).
+    learned_at: Option<Moment>,
+    /// Whether its node was deleted by others, as far as known.
+    is_doubtful: bool,
     /// Notified when the blockers change.
     pub(crate) changed: Arc<Notify>,
 }
@@ -60,7 +81,7 @@ pub(crate) struct KnownContender {
 /// All known lease ids.
 #[derive(Default)]
 pub(crate) struct KnownContenders {
-    by_id: Mutex<HashMap<Id, KnownContender>>,
+    by_name: Mutex<HashMap<LockName, OfOneName>>,
     /// Those that were forgotten recently: a node of theirs does not belong to another process.
     before: Mutex<VecDeque<LeaseId>>,
     /// Those that were given up.
@@ -68,6 +89,9 @@ pub(crate) struct KnownContenders {
     /// The mutexes of those that have a verb in progress (H4).
     turns: Mutex<HashMap<Id, Arc<Turns<()>>>>,
 }
+
+/// The contenders for one name.
+type OfOneName = HashMap<LeaseId, KnownContender>;
 
 /// A lease id, and the name that was asked for by it.
 pub(crate) type Id = (LeaseId, LockName);
@@ -113,6 +137,10 @@ impl KnownContender {
             metadata,
             version: 0,
             blockers: Vec::new(),
+            is_next: false,
+            only_ours_before: false,
+            learned_at: None,
+            is_doubtful: false,
             changed: Arc::default(),
         }
     }
@@ -150,6 +178,62 @@ impl KnownContender {
         }
         &self.blockers
     }
+
+    /// Returns the mode of its node.
+    pub(crate) fn mode(&self) -> Option<Mode> {
+        self.node().map(|node| node.mode)
+    }
+
+    fn node(&self) -> Option<ParsedNode> {
+        parse_node(self.child.as_ref()?)
+    }
+
+    /// Returns whether it waits, and all before it were of this process when it was last read.
+    pub(crate) fn is_behind_ours(&self) -> bool {
+        self.only_ours_before && self.token.is_none() && !self.is_doubtful
+    }
+
+    fn number(&self) -> Option<i64> {
+        self.node().map(|node| node.number)
+    }
+
+    /// Returns whether no other contender can hold the name beside it.
+    fn holds_alone(&self) -> bool {
+        self.token.is_some() && self.mode() == Some(Mode::Exclusive) && !self.is_doubtful
+    }
+
+    /// Records that it holds the name.
+    fn hold(&mut self, now: Moment) -> Result<(), LockError> {
+        if self.token.is_none() {
+            self.token = Some(token(self.czxid)?);
+            self.learned_at = Some(now);
+        }
+        self.blockers.clear();
+        Ok(())
+    }
+
+    /// Records that a reply has reported the grant.
+    pub(crate) fn report(&mut self) {
+        self.reported = true;
+        self.learned_at = None;
+    }
+
+    /// Records that its own node may be gone. What is known proves nothing any more.
+    pub(crate) fn doubt(&mut self) {
+        self.is_doubtful = true;
+        self.blockers.clear();
+        self.learned_at = None;
+    }
+
+    /// Records that it holds the name, if this node was all that it still waited for (H5). Returns
+    /// whether it does.
+    fn outlive(&mut self, child: &str, was_alone: bool, now: Moment) -> bool {
+        if !(self.is_next || was_alone) || !self.blockers.iter().any(|one| one == child) {
+            return false;
+        }
+        // A transaction that is no token is reported when the servers are asked.
+        self.hold(now).is_ok()
+    }
 }
 
 /// The lease ids of this process, by their store.
@@ -179,11 +263,11 @@ impl KnownContenders {
     }
 
     pub(crate) fn find(&self, name: &LockName, id: LeaseId) -> Option<KnownContender> {
-        self.by_id.lock().get(&(id, name.clone())).cloned()
+        self.by_name.lock().get(name)?.get(&id).cloned()
     }
 
     pub(crate) fn note(&self, name: &LockName, id: LeaseId, contender: KnownContender) {
-        self.by_id.lock().insert((id, name.clone()), contender);
+        self.by_name.lock().entry(name.clone()).or_default().insert(id, contender);
     }
 
     /// Changes what is known, if the id is known.
@@ -193,26 +277,160 @@ impl KnownContenders {
         id: LeaseId,
         change: impl FnOnce(&mut KnownContender),
     ) {
-        if let Some(contender) = self.by_id.lock().get_mut(&(id, name.clone())) {
+        if let Some(contender) = self.by_name.lock().get_mut(name).and_then(|of| of.get_mut(&id)) {
             change(contender);
         }
     }
 
     pub(crate) fn forget(&self, name: &LockName, id: LeaseId) {
-        if self.by_id.lock().remove(&(id, name.clone())).is_some() {
-            self.remember(id);
-        }
+        self.remove(name, id, |_| true);
     }
 
     /// Forgets a lease id, unless its node is another one than was seen.
     pub(crate) fn forget_seen(&self, name: &LockName, id: LeaseId, seen: &KnownContender) {
-        let mut by_id = self.by_id.lock();
-        let same =
-            by_id.get(&(id, name.clone())).is_some_and(|contender| contender.has_node_of(seen));
-        if same {
-            by_id.remove(&(id, name.clone()));
+        self.remove(name, id, |contender| contender.has_node_of(seen));
+    }
+
+    fn remove(&self, name: &LockName, id: LeaseId, is_it: impl FnOnce(&KnownContender) -> bool) {
+        let mut by_name = self.by_name.lock();
+        let Some(of_name) = by_name.get_mut(name) else { return };
+        if of_name.get(&id).is_some_and(is_it) {
+            of_name.remove(&id);
+            if of_name.is_empty() {
+                by_name.remove(name);
+            }
             self.remember(id);
         }
+    }
+
+    /// Records what a read has shown of a contender: that it holds the name, or what excludes it.
+    pub(crate) fn learn(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        queue: &Queue,
+        now: Moment,
+    ) -> Result<(), LockError> {
+        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
+        let mut by_name = self.by_name.lock();
+        let Some(of_name) = by_name.get_mut(name) else { return Ok(()) };
+        let is_ours = |one: &QueueEntry| {
+            let known = of_name.get(&one.parsed.id);
+            known.is_some_and(|known| known.child.as_ref() == Some(&one.child))
+        };
+        let mut before = queue.contenders().iter().take_while(|one| one.child != entry.child);
+        let only_ours_before = before.all(is_ours);
+        let Some(contender) = of_name.get_mut(&id) else { return Ok(()) };
+        contender.child = Some(entry.child.clone());
+        if waits.is_none() {
+            return contender.hold(now);
+        }
+        // It holds the name, and the read is of a member that does not know it yet.
+        if contender.token.is_some() {
+            return Ok(());
+        }
+        let blockers: Vec<_> = queue.blockers(id).iter().map(|one| one.child.clone()).collect();
+        contender.only_ours_before = only_ours_before;
+        contender.is_next = queue.is_next(id);
+        if contender.blockers != blockers {
+            contender.blockers = blockers;
+            contender.changed.notify_one();
+        }
+        Ok(())
+    }
+
+    /// Records the node of a contender for an exclusive lock that was just created, if it is
+    /// directly behind another one of this process, and only such are before that: then nothing is
+    /// read. Returns how many wait before it, and the node of the holder. `limit`: how many may
+    /// wait.
+    ///
+    /// The number before its own one belongs to no other node. If that contender is about to leave,
+    /// [`leave`](Self::leave) finds this one.
+    pub(crate) fn stand_behind_ours(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        number: i64,
+        limit: usize,
+    ) -> Option<(usize, String)> {
+        let mut by_name = self.by_name.lock();
+        let of_name = by_name.get_mut(name)?;
+        let ahead = of_name.values().find(|known| known.number() == Some(number - 1))?;
+        let blocker = ahead.child.clone()?;
+        let is_next = ahead.holds_alone();
+        if !is_next && !ahead.is_behind_ours() {
+            return None;
+        }
+        let holder = of_name.values().find(|known| known.holds_alone())?.child.clone()?;
+        let waits_before = |known: &&KnownContender| {
+            known.token.is_none() && known.number().is_some_and(|before| before < number)
+        };
+        let waiting = of_name.values().filter(waits_before).count();
+        if waiting >= limit {
+            return None;
+        }
+        let contender = of_name.get_mut(&id)?;
+        contender.blockers = vec![blocker];
+        contender.is_next = is_next;
+        contender.only_ours_before = true;
+        Some((waiting, holder))
+    }
+
+    /// Returns whether a new contender is likely to stand directly behind one of this process.
+    pub(crate) fn ends_with_ours(&self, name: &LockName) -> bool {
+        let by_name = self.by_name.lock();
+        let Some(of_name) = by_name.get(name) else { return false };
+        let last = of_name.values().max_by_key(|known| known.number());
+        last.is_some_and(|last| last.holds_alone() || last.is_behind_ours())
+    }
+
+    /// Forgets a lease id that has no node any more. If the servers have `deleted` it just now,
+    /// those contenders of this process that waited for that alone hold the name (H5). If there was
+    /// none, its number may be of an earlier node of the queue, and proves nothing.
+    pub(crate) fn leave(&self, name: &LockName, id: LeaseId, deleted: bool, now: Moment) {
+        if deleted
+            && let Some(of_name) = self.by_name.lock().get_mut(name)
+            && let Some(gone) = of_name.get(&id)
+            && let Some(child) = gone.child.clone()
+        {
+            let was_alone = gone.holds_alone();
+            for contender in of_name.values_mut() {
+                if contender.outlive(&child, was_alone, now) {
+                    contender.changed.notify_one();
+                }
+            }
+        }
+        self.forget(name, id);
+    }
+
+    /// Returns whether a contender is known to hold the name.
+    pub(crate) fn holds(&self, name: &LockName, id: LeaseId) -> bool {
+        self.find(name, id).is_some_and(|contender| contender.token.is_some())
+    }
+
+    /// Records that a node was deleted that excludes a contender. Returns whether the contender is
+    /// known to hold the name now (H5).
+    pub(crate) fn outlive(&self, name: &LockName, id: LeaseId, child: &str, now: Moment) -> bool {
+        let mut by_name = self.by_name.lock();
+        let contender = by_name.get_mut(name).and_then(|of_name| of_name.get_mut(&id));
+        contender.is_some_and(|known| known.token.is_some() || known.outlive(child, false, now))
+    }
+
+    /// Returns a contender that is known to hold the name, and whose grant may be answered without
+    /// a request: once, soon, and while no other verb is in progress on its lease id (H4, H6).
+    pub(crate) fn take_learned(
+        &self,
+        name: &LockName,
+        id: LeaseId,
+        now: Moment,
+    ) -> Option<KnownContender> {
+        if self.turns.lock().contains_key(&(id, name.clone())) || self.was_given_up(id, now) {
+            return None;
+        }
+        let mut by_name = self.by_name.lock();
+        let contender = by_name.get_mut(name)?.get_mut(&id)?;
+        let learned_at = contender.learned_at.take()?;
+        (now < learned_at.after(MEMORY)).then(|| contender.clone())
     }
 
     fn remember(&self, id: LeaseId) {
@@ -247,14 +465,20 @@ impl KnownContenders {
         let is_over = |contender: &KnownContender| {
             Arc::ptr_eq(&contender.sessions, sessions) && over.contains(&contender.group)
         };
-        let taken: Vec<_> =
-            self.by_id.lock().extract_if(|_, contender| is_over(contender)).collect();
+        let mut taken = Vec::new();
+        self.by_name.lock().retain(|name, of_name| {
+            let of_group = of_name.extract_if(|_, contender| is_over(contender));
+            taken.extend(of_group.map(|(id, contender)| ((id, name.clone()), contender)));
+            !of_name.is_empty()
+        });
         taken.iter().for_each(|((id, _), _)| self.remember(*id));
         taken
     }
 
     /// Returns whether a contender belongs to a session.
     pub(crate) fn uses(&self, session: &Arc<ZooKeeperSession>) -> bool {
-        self.by_id.lock().values().any(|contender| Arc::ptr_eq(&contender.session, session))
+        let by_name = self.by_name.lock();
+        let mut all = by_name.values().flat_map(HashMap::values);
+        all.any(|contender| Arc::ptr_eq(&contender.session, session))
     }
 }

@@ -55,6 +55,14 @@ impl NameCache {
         names.insert(request.name.clone(), cached);
     }
 
+    /// Updates an entry: a contender stands in the queue, and so many wait.
+    pub(crate) fn note_waiters(&self, name: &LockName, waiting: usize) {
+        if let Some(cached) = self.0.lock().get_mut(name) {
+            cached.free = false;
+            cached.waiting = waiting;
+        }
+    }
+
     pub(crate) fn forget(&self, name: &LockName) {
         self.0.lock().remove(name);
     }
@@ -116,6 +124,14 @@ mod tests {
             cache.note(&mine, &queue(ids), now);
             assert_eq!(cache.allows(&mine, 2, now), tries, "{ids:?}");
             assert_eq!(cache.allows(&waits, 2, now), queues, "{ids:?}");
+        }
+        cache.note(&mine, &queue(&[1]), now);
+        for (waiting, queues) in [(1, true), (2, false)] {
+            cache.note_waiters(&mine.name, waiting);
+            assert_eq!(
+                (cache.allows(&mine, 2, now), cache.allows(&waits, 2, now)),
+                (false, queues)
+            );
         }
         cache.note(&mine, &queue(&[]), now);
         assert!(!cache.allows(&mine, 2, now.after(FRESH)));

@@ -5,6 +5,7 @@ use holdline_core::{Certainty, FencingToken, LockError, LockName, Operation, Ope
 
 use crate::connection::{Connection, NodeContent};
 use crate::error::{ENGINE, RequestError, unavailable};
+use crate::known_contenders::KnownContender;
 use crate::queue::QueueEntry;
 use crate::store::{Store, record_of};
 
@@ -45,7 +46,7 @@ impl Store {
             for entry in queue.holders() {
                 let path = self.layout.child(name, &entry.child);
                 let Some(node) = connection.data(&path).await? else { continue };
-                if crate::store::token(node.stat.czxid)? == token {
+                if crate::queue::token(node.stat.czxid)? == token {
                     found = Some(FoundGrant { entry, path, node });
                     break;
                 }
@@ -92,6 +93,9 @@ impl Store {
                 connection.mark_and_change(&mark, reason, path, version, changed).await?;
             }
             other => other?,
+        }
+        if now {
+            self.contenders.update(name, entry.parsed.id, KnownContender::doubt);
         }
         if let Some(stat) = connection.stat(&mark).await? {
             self.sweep(connection, stat.ctime).await?;

@@ -10,9 +10,9 @@
 use std::ops::Deref;
 
 use holdline_core::sequenced_queue::Contender;
-use holdline_core::{Escaped, LeaseId, LockError, Mode, SequencedQueue};
+use holdline_core::{Escaped, FencingToken, LeaseId, LockError, Mode, SequencedQueue};
 
-use crate::error::{ENGINE, foreign};
+use crate::error::{ENGINE, foreign, protocol};
 use crate::keys::{ParsedNode, parse_node};
 use crate::options::Family;
 
@@ -149,6 +149,13 @@ fn check_numbers(entries: &[QueueEntry]) -> Result<(), LockError> {
          again",
         Escaped(&bad.child)
     )))
+}
+
+/// Returns the fencing token: the transaction that created the node.
+pub(crate) fn token(czxid: i64) -> Result<FencingToken, LockError> {
+    let number = u64::try_from(czxid).unwrap_or(0);
+    FencingToken::new(number)
+        .map_err(|_| protocol(format!("the transaction {czxid} is no fencing token")))
 }
 
 #[cfg(test)]

@@ -36,9 +36,17 @@ impl Store {
                 // The reply depends on its position.
                 _ => self.where_it_stands(&connection, name, id).await?,
             };
+        let known = contender.as_ref().and_then(|contender| self.path(name, contender));
         let mut deleted = false;
+        let mut known_deleted = false;
         for path in paths {
-            deleted |= connection.delete(&path, None).await?;
+            let sent = self.clock.now();
+            if connection.delete(&path, None).await? {
+                deleted = true;
+                known_deleted |= Some(&path) == known.as_ref();
+                // A majority has committed it, so the session existed.
+                contender.iter().for_each(|contender| contender.session.prove(sent));
+            }
         }
         let reply = match (deleted, waited) {
             (true, true) => ReleaseReply::Withdrawn,
@@ -48,7 +56,7 @@ impl Store {
                 ReleaseReply::NotHeld { revoked }
             }
         };
-        self.contenders.forget(name, id);
+        self.contenders.leave(name, id, known_deleted, self.clock.now());
         Ok(reply)
     }
 

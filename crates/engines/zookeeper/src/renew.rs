@@ -231,11 +231,11 @@ impl Store {
         self.learn(name, id, &queue)?;
         match queue.find(id) {
             None => return self.missing(renewal, Some(contender)).await.map(Some),
-            Some((_, Some(at))) => {
+            Some((_, Some(at))) if !self.contenders.holds(name, id) => {
                 let position = Some(at);
                 return Ok(Some(RenewReply::Queued { position, next_look: QUEUE_HEARTBEAT }));
             }
-            Some((_, None)) => {}
+            Some(_) => {}
         }
         match contender.session.prove_for_grant(&*self.clock, since).await {
             Ok(()) => Ok(None),

@@ -189,6 +189,11 @@ impl ZooKeeperSession {
         pauses.next_check()
     }
 
+    /// Returns whether enough of the last proof is left for a grant without another one (S6).
+    pub(crate) fn is_well_proven(&self, now: Moment) -> bool {
+        self.left(now) >= self.sure / WELL
+    }
+
     /// Requests the proof that a grant needs (S6). `since`: when the request for the grant began.
     ///
     /// # Errors
@@ -198,10 +203,7 @@ impl ZooKeeperSession {
         clock: &dyn Clock,
         since: Moment,
     ) -> Result<(), RequestError> {
-        if self.left(since) >= self.sure / WELL {
-            return Ok(());
-        }
-        self.keep(clock).await
+        if self.is_well_proven(since) { Ok(()) } else { self.keep(clock).await }
     }
 
     /// Requests a proof, unless the last one is fresh.

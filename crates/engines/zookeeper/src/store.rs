@@ -6,16 +6,15 @@ use std::time::Duration;
 use holdline_core::hints::Watches;
 use holdline_core::sequenced_queue::Contender;
 use holdline_core::{
-    Capabilities, Clock, FencingToken, HolderSummary, LeaseId, LockError, LockName, Marks,
-    Metadata, Record,
+    Capabilities, Clock, HolderSummary, LeaseId, LockError, LockName, Marks, Metadata, Record,
 };
 
 use crate::connection::Connection;
-use crate::error::{RequestError, foreign, protocol};
+use crate::error::{RequestError, foreign};
 use crate::keys::Layout;
 use crate::known_contenders::{KnownContender, KnownContenders};
 use crate::name_cache::NameCache;
-use crate::queue::{Queue, QueueEntry};
+use crate::queue::{Queue, QueueEntry, token};
 use crate::sessions::ZooKeeperSessions;
 
 /// How long a mark lasts at least: longer than the longest lease.
@@ -107,24 +106,7 @@ impl Store {
         id: LeaseId,
         queue: &Queue,
     ) -> Result<(), LockError> {
-        let Some((entry, waits)) = queue.find(id) else { return Ok(()) };
-        let child = entry.child.clone();
-        let blockers: Vec<_> = queue.blockers(id).iter().map(|entry| entry.child.clone()).collect();
-        let mut bad = None;
-        self.contenders.update(name, id, |contender| {
-            contender.child = Some(child);
-            if waits.is_none() {
-                match token(contender.czxid) {
-                    Ok(token) => contender.token = Some(token),
-                    Err(error) => bad = Some(error),
-                }
-                contender.blockers.clear();
-            } else if contender.blockers != blockers {
-                contender.blockers = blockers;
-                contender.changed.notify_one();
-            }
-        });
-        bad.map_or(Ok(()), Err)
+        self.contenders.learn(name, id, queue, self.clock.now())
     }
 
     /// Returns the path of a lease id's node, if it is known.
@@ -207,11 +189,4 @@ pub(crate) fn record(value: &[u8]) -> Result<Record, LockError> {
 /// Returns the record at a node; `None` for other libraries, which have none.
 pub(crate) fn record_of(entry: &QueueEntry, data: &[u8]) -> Result<Option<Record>, LockError> {
     if entry.parsed.ours { record(data).map(Some) } else { Ok(None) }
-}
-
-/// Returns the fencing token: the transaction that created the node.
-pub(crate) fn token(czxid: i64) -> Result<FencingToken, LockError> {
-    let number = u64::try_from(czxid).unwrap_or(0);
-    FencingToken::new(number)
-        .map_err(|_| protocol(format!("the transaction {czxid} is no fencing token")))
 }

@@ -7,7 +7,10 @@
 //! - W3: the own node is watched a little later: most waits and leases are over by then.
 //! - W4: a waiter watches the nodes that together exclude it, the nearest before its own: only if
 //!   one of them is deleted can it be next. So a deletion wakes no more waiters than the semaphore
-//!   has permits, and one for a lock. If they are too many, it watches the whole queue.
+//!   has permits, and one for a lock. If they are too many, it watches the whole queue. Those of
+//!   this process it watches a little later, too: their releases wake it without an event.
+//! - W5: before the waiter is woken by an event, its grant is learned: without a read if it was
+//!   next (H5 of `known_contenders`), otherwise by a read at once.
 
 use std::collections::HashSet;
 use std::future::{pending, poll_fn};
@@ -19,7 +22,8 @@ use std::time::Duration;
 use futures_core::Stream;
 use futures_util::future::{BoxFuture, FutureExt, join_all};
 use holdline_core::hints::{WatchStream, Watches};
-use holdline_core::{Hint, Hints, LeaseId, LockName};
+use holdline_core::{Hint, Hints, LeaseId, LockName, Mode};
+use tokio::join;
 use tokio::sync::oneshot;
 
 use crate::client::messages::Event;
@@ -32,7 +36,8 @@ use holdline_net::executor::Executor;
 
 /// The pause before a watch that was not answered is tried again.
 const PAUSE: Duration = Duration::from_millis(200);
-/// The delay before the own node is watched. Changes of it are rare, and none is missed.
+/// The delay before nodes of this process are watched. Their changes by others are rare, and none
+/// is missed.
 const LATER: Duration = Duration::from_millis(50);
 
 /// The event of an open watch.
@@ -115,7 +120,8 @@ impl WatchTask {
     async fn listen(&mut self) {
         let session = self.contender.session.clone();
         let changed = self.contender.changed.clone();
-        let mut open = OpenWatches::default();
+        let is_behind_ours = self.contender.is_behind_ours();
+        let mut open = OpenWatches { wants_blockers: !is_behind_ours, ..OpenWatches::default() };
         let mut later = Box::pin(tokio::time::sleep(LATER));
         let mut is_later = false;
         loop {
@@ -136,13 +142,17 @@ impl WatchTask {
             tokio::select! {
                 () = session.ended.notified() => break,
                 () = changed.notified() => {
+                    if self.store.contenders.holds(&self.name, self.id) {
+                        self.notify(Hint::LookAgain);
+                    }
                     // Its blockers may be those of a read before this watch was opened.
                     open.queue = None;
-                    open.wants_blockers = true;
+                    open.wants_blockers = is_later || !self.present().is_behind_ours();
                 }
                 () = &mut later, if !is_later => {
                     is_later = true;
                     open.wants_own = true;
+                    open.wants_blockers = true;
                 }
                 state = &mut state => match state {
                     SessionState::Ended => break,
@@ -152,11 +162,17 @@ impl WatchTask {
                     }
                 },
                 event = some(&mut open.own) => {
+                    if event == Event::Deleted {
+                        self.store.contenders.update(&self.name, self.id, KnownContender::doubt);
+                    }
                     self.notify(Hint::CheckLease);
                     open.own = None;
                     open.wants_own = event != Event::Deleted;
                 }
-                event = next_of_blockers(&mut open.blockers) => {
+                (child, event) = next_of_blockers(&mut open.blockers) => {
+                    if event == Event::Deleted {
+                        self.learn_grant(&child).await;
+                    }
                     self.blocker_event(event, &mut open);
                 }
                 event = some(&mut open.queue) => {
@@ -166,6 +182,36 @@ impl WatchTask {
             }
         }
         self.notify(Hint::CheckLease);
+    }
+
+    /// Returns what is known about the contender now.
+    fn present(&self) -> KnownContender {
+        let known = self.store.contenders.find(&self.name, self.id);
+        known.unwrap_or_else(|| self.contender.clone())
+    }
+
+    /// Learns whether the waiter holds the name, now that a node is deleted that excluded it (W5).
+    /// If it cannot be learned, the waiter itself asks, and gets the error.
+    async fn learn_grant(&self, child: &str) {
+        let now = self.store.clock.now();
+        if self.store.contenders.outlive(&self.name, self.id, child, now) {
+            return;
+        }
+        // A permit that comes back often leaves too few.
+        let contender = self.present();
+        if matches!(contender.mode(), None | Some(Mode::Permits { .. })) {
+            return;
+        }
+        let Ok(connection) = contender.session.connection() else { return };
+        let proving = contender.session.prove_for_grant(&*self.store.clock, now);
+        let (queue, _) = join!(self.store.queue(&connection, &self.name), proving);
+        let Ok(queue) = queue else { return };
+        let is_present =
+            queue.find(self.id).map(|(entry, _)| &entry.child) == contender.child.as_ref();
+        if is_present && self.present().has_node_of(&contender) {
+            // It is reported when the waiter asks.
+            let _ = self.store.learn(&self.name, self.id, &queue);
+        }
     }
 
     /// Handles the event of a watch that was open for a node before the own one, or for the queue.
@@ -178,7 +224,7 @@ impl WatchTask {
                 open.wants_blockers = true;
             }
             Event::DataChanged => open.wants_blockers = true,
-            // The waiter reads the queue, and learns which nodes exclude it now.
+            // The waiter asks. If it does not hold the name, it learns which nodes exclude it now.
             Event::Deleted => self.notify(Hint::LookAgain),
             Event::Created | Event::ChildrenChanged => {
                 self.notify(Hint::LookAgain);
@@ -308,12 +354,11 @@ async fn some(event: &mut Option<NextEvent>) -> Event {
 }
 
 /// Waits for the next event of any of these watches, and removes that watch.
-async fn next_of_blockers(watches: &mut Vec<BlockerWatch>) -> Event {
+async fn next_of_blockers(watches: &mut Vec<BlockerWatch>) -> (String, Event) {
     poll_fn(|context| {
         for at in 0..watches.len() {
             if let Poll::Ready(event) = watches[at].event.poll_unpin(context) {
-                watches.swap_remove(at);
-                return Poll::Ready(event);
+                return Poll::Ready((watches.swap_remove(at).child, event));
             }
         }
         Poll::Pending

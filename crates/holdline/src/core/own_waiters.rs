@@ -50,14 +50,11 @@ impl OwnWaiters {
         OwnPlace { waiters, name, cell, only_own_before: false }
     }
 
-    /// Wakes the attempt that gets this name next, if it is one of this client.
-    pub(crate) fn wake_next(&self, name: &LockName) {
+    /// Returns the attempt that gets this name next, if it is one of this client.
+    fn next(&self, name: &LockName) -> Option<Arc<QueueCell>> {
         let waiters = self.0.lock();
-        let first = waiters.get(name).and_then(VecDeque::front);
-        let next = first.filter(|first| first.only_own_before).map(|first| first.cell.clone());
-        drop(waiters);
-        // Without the mutex, since this runs a waker of the caller's executor.
-        next.iter().for_each(|next| next.look());
+        let first = waiters.get(name)?.front()?;
+        first.only_own_before.then(|| first.cell.clone())
     }
 
     /// Waits for the answer to a release that frees a name, and wakes the next attempt of this
@@ -70,17 +67,20 @@ impl OwnWaiters {
         name: &LockName,
     ) -> Option<Result<ReleaseReply, LockError>> {
         let mut answer = pin!(answer);
+        // The store's message may wake it before the reply: then nobody else is woken by the reply.
+        let next = self.next(name);
+        let wake_next = || next.iter().for_each(|next| next.look());
         // The first poll sends it.
         let first = poll_fn(|context| Poll::Ready(answer.as_mut().poll(context))).await;
         if in_order && first.is_pending() {
-            self.wake_next(name);
+            wake_next();
         }
         let (early, answer) = match first {
             Poll::Pending => (in_order, answer.await),
             Poll::Ready(answer) => (false, answer),
         };
         if !early && matches!(answer, Some(Ok(ReleaseReply::Released { .. }))) {
-            self.wake_next(name);
+            wake_next();
         }
         answer
     }

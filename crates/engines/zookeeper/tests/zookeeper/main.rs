@@ -7,6 +7,7 @@ mod counts;
 mod curator;
 mod ensemble;
 mod kazoo;
+mod learned;
 mod peer;
 mod relay;
 mod runtimes;

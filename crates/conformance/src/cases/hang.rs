@@ -76,7 +76,7 @@ async fn notified(hints: &mut Hints, contender: &BenchContender) -> Result<(), F
     }
     contender.is_handed().await?;
     // The message comes without a request.
-    let said = next_of(hints, "grant", |hint| match hint {
+    let said = next_of(hints, "Granted", |hint| match hint {
         Hint::Granted { token } => Some(token),
         _ => None,
     });

@@ -193,6 +193,20 @@ fn asking_again_is_a_heartbeat() {
 }
 
 #[test]
+fn asking_again_reports_the_same_position() {
+    let mut world = World::new();
+    world.grant(0x10, X);
+    assert!(world.state.queue.is_empty());
+    for (at, number) in [0x20, 0x30, 0x40].into_iter().enumerate() {
+        assert_eq!(position(&world.acquire(number, X, true)), at);
+    }
+    assert!(!world.state.queue.is_empty());
+    for (at, number) in [0x20, 0x30, 0x40].into_iter().enumerate() {
+        assert_eq!(position(&world.acquire(number, X, true)), at);
+    }
+}
+
+#[test]
 fn permits_are_counted_and_a_large_request_at_the_head_blocks() {
     let mut world = World::new();
     world.grant(0x10, permits(2, 3));
@@ -608,6 +622,7 @@ fn a_freeze_is_next_before_the_queue_and_ends_by_itself() {
         assert!(matches!(world.renew(0x20, Purpose::Wait), RenewReply::Queued { .. }));
         match world.acquire(0x30, X, false) {
             AcquireReply::Busy { holder: Some(freeze), .. } => {
+                assert_eq!(freeze.metadata.fields().program, "an operator's freeze");
                 assert_eq!(freeze.metadata.fields().reason, "upgrade");
             }
             other => panic!("the freeze is not reported: {other:?}"),

@@ -57,6 +57,17 @@ fn a_heartbeat_renews_its_whole_session_and_a_repeated_request_renews_nothing() 
 }
 
 #[test]
+fn a_renewal_of_a_grant_keeps_the_queue_entries_of_its_session() {
+    let mut world = World::of_sessions();
+    world.grant(0x11, Mode::Exclusive);
+    world.acquire(0x12, Mode::Exclusive, true);
+    world.pass(SECOND * 6);
+    world.renew(0x11, keep(10));
+    world.pass(SECOND * 6);
+    assert!(matches!(world.renew(0x12, Purpose::Wait), RenewReply::Queued { .. }));
+}
+
+#[test]
 fn a_renewal_for_longer_moves_a_grant_and_one_for_less_does_not() {
     let mut world = World::of_sessions();
     world.grant(0x11, Mode::Shared);

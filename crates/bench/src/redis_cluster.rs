@@ -113,6 +113,6 @@ async fn hand_offs(cluster: &RedisCluster, contenders: usize) -> Result<(), Fail
     let title = format!("redis cluster: a hand-off among {contenders}");
     report(&title, &rounds, "at most 3");
     let commands = median(commands.into_iter());
-    println!("    scripts and messages a hand-off {commands:.2}: an enqueue, a release and a message");
+    println!("    requests and messages a hand-off {commands:.2}: two, and a message");
     Ok(())
 }

@@ -1,6 +1,8 @@
 //! Clients of a server that are stopped and killed.
 
 use std::os::unix::process::CommandExt as _;
+#[cfg(feature = "redis")]
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -8,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::Served;
 use crate::world::World;
+#[cfg(feature = "redis")]
+use crate::world::output;
 
 fn now() -> Duration {
     SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970")
@@ -133,4 +137,23 @@ fn a_reload_costs_no_session_and_no_wait() {
     holder.let_go();
     let granted = read(waiting);
     assert!(granted.ends_with("200"), "{granted}");
+}
+
+/// The tests of `clients/go`, built with the race detector by `cargo xtask interop prepare`.
+#[test]
+#[cfg(feature = "redis")]
+fn the_client_for_go_passes_its_tests_on_a_real_store() {
+    let holdline = env!("CARGO_BIN_EXE_holdline");
+    let target = Path::new(holdline).ancestors().nth(2).expect("target");
+    let tests = target.join("interop/go-client/tests");
+    assert!(tests.is_file(), "it is not there: run `cargo xtask interop prepare`");
+    let store = holdline_services::RedisServer::start(holdline_services::RedisConfig::default());
+    let world = World::new();
+    let mut command = Command::new(tests);
+    command.arg("-test.v").current_dir(world.path(""));
+    command.env("HOLDLINE_BIN", holdline);
+    command.env("HOLDLINE_TEST_URL", format!("redis://{}", store.address()));
+    let tested = output(&mut command);
+    assert_eq!(tested.code, 0, "{}{}", tested.stdout, tested.stderr);
+    assert!(tested.stdout.contains("--- PASS: TestALostAnswer"), "{}", tested.stdout);
 }

@@ -1,0 +1,3 @@
+module holdline.test/holdline
+
+go 1.25

@@ -37,10 +37,14 @@ pub(crate) fn section() -> Result<(), Failure> {
 }
 
 /// Returns a URL for the client with this number, which shares no memory with the others, like that
-/// of another process: it names the member another number of times.
+/// of another process: it names the member another number of times, by two names, since a URL has
+/// 32 members at most.
 fn url_of_process(server: &ZooKeeper, number: usize) -> String {
-    let hosts = server.hosts();
-    format!("zk://{}", vec![hosts.as_str(); number + 1].join(","))
+    let address = server.hosts();
+    let by_name = address.replace("127.0.0.1", "localhost");
+    let mut members = vec![address.as_str(); number % 16 + 1];
+    members.extend(vec![by_name.as_str(); number / 16]);
+    format!("zk://{}", members.join(","))
 }
 
 async fn raw(server: &ZooKeeper) -> Result<zookeeper_client::Client, Failure> {

@@ -103,7 +103,8 @@ type grant struct {
 // first, nothing is held: the error is that of ctx. Its certainty is "unknown" if the server did not
 // confirm that; the lock is then free when its first lease ends, after 30 s at most.
 //
-// The end of ctx does not end a lock that is held.
+// The end of ctx does not end a lock that is held: it is renewed until [Lock.Unlock], or for as long
+// as the process lives.
 func (c *Client) Lock(ctx context.Context, name string, options ...Option) (*Lock, error) {
 	return c.lock(ctx, name, false, options)
 }

@@ -16,7 +16,9 @@ mod grant;
 mod layers;
 mod lock;
 mod logs;
+mod metrics;
 mod notifier;
+mod observing;
 mod operation;
 mod options;
 mod own;
@@ -40,7 +42,11 @@ mod _holdline {
     #[pymodule_export]
     use super::logs::{set_log_level, take_logs};
     #[pymodule_export]
+    use super::metrics::{forget_metrics, metric_buckets, read_metrics, start_metrics};
+    #[pymodule_export]
     use super::notifier::Notifier;
+    #[pymodule_export]
+    use super::observing::Events;
     #[pymodule_export]
     use super::operation::Operation;
 }

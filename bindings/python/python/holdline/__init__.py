@@ -52,6 +52,7 @@ from holdline._grants import (
     Release,
     RiskEvent,
 )
+from holdline._observers import NodeHealth, Observer, QuorumHealth, Subject
 
 __all__ = [
     "AcquireContext",
@@ -73,18 +74,22 @@ __all__ = [
     "Lost",
     "LostEvent",
     "NoQuorum",
+    "NodeHealth",
     "NotInitialised",
+    "Observer",
     "Once",
     "OnceOutcome",
     "OnceRun",
     "Options",
     "Protocol",
     "Quarantined",
+    "QuorumHealth",
     "Refused",
     "Release",
     "RiskEvent",
     "RwLock",
     "SlotOptions",
+    "Subject",
     "Taken",
     "TimedOut",
     "TooManyWaiters",

@@ -16,6 +16,7 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
 )
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,6 +35,7 @@ from holdline._grants import (
     OnceRun,
     Release,
 )
+from holdline._observers import Observer, Observing, checked
 from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
 
 if TYPE_CHECKING:
@@ -84,6 +86,8 @@ class Options(TypedDict, total=False):
     labels: dict[str, str] | None
     #: The W3C trace context of the holder.
     traceparent: str | None
+    #: The class of the lock, which metrics are labelled with.
+    lock_class: str | None
     #: Called with the grant when the lease is lost: in the event loop that acquired it, else on a
     #: thread of the library.
     on_lost: Callback | None
@@ -556,6 +560,11 @@ class Client:
     `lease_duration` is the lease of locks that name none: 30 s unless set, or the engine's longest
     if that is shorter. `answer_within` is how long a request may go unanswered before it is
     repeated or given up: 10 s unless set. Both are seconds or a `timedelta`.
+
+    With `metrics` the client adds up metrics, for `holdline.prometheus` or `holdline.opentelemetry`.
+    They are labelled with the class of a lock: `classes` has one for each prefix of names, as in
+    ``{"order/": "order/{id}"}``, and the longest prefix counts. `observers` receive the events of
+    the client's locks.
     """
 
     _made: _holdline.Client | None
@@ -566,8 +575,18 @@ class Client:
         *,
         lease_duration: Seconds | None = None,
         answer_within: Seconds | None = None,
+        metrics: bool = False,
+        classes: Mapping[str, str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
-        self._connecting(url, lease_duration, answer_within)
+        self._connecting(
+            url,
+            observers,
+            lease_duration=lease_duration,
+            answer_within=answer_within,
+            metrics=metrics,
+            classes=classes and dict(classes),
+        )
         self._made = _connected(self._connect())
 
     @classmethod
@@ -577,25 +596,47 @@ class Client:
         *,
         lease_duration: Seconds | None = None,
         answer_within: Seconds | None = None,
+        metrics: bool = False,
+        classes: Mapping[str, str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> Self:
         """Connects in an event loop."""
         client = cls.__new__(cls)
-        client._connecting(url, lease_duration, answer_within)
+        client._connecting(
+            url,
+            observers,
+            lease_duration=lease_duration,
+            answer_within=answer_within,
+            metrics=metrics,
+            classes=classes and dict(classes),
+        )
         client._made = await wait(client._connect())
         return client
 
-    def _connecting(self, url: str | None, *options: Seconds | None) -> None:
+    def _connecting(
+        self, url: str | None, observers: Iterable[Observer], **options: Any
+    ) -> None:
         if url is None:
             url = _url_of_environment()
         self._made = None
         self._lock = threading.Lock()
         self._grants: weakref.WeakSet[Grant] = weakref.WeakSet()
+        self._observers = checked(observers)
+        self._observing: Observing | None = None
         # It is tried before anything starts, so that wrong types leave nothing behind.
-        self._connect = functools.partial(_holdline.connect, url, *_this_process(), *options)
-        self._connect().cancel()
+        self._native_connect = functools.partial(
+            _holdline.connect, url, _this_process(), **options
+        )
+        self._native_connect().cancel()
         self._url = url
         follow_log_level()
         register(self)
+
+    def _connect(self) -> _holdline.Operation:
+        if not self._observers:
+            return self._native_connect()
+        self._observing = Observing(self._observers)
+        return self._native_connect(events=self._observing.events)
 
     @property
     def _native(self) -> _holdline.Client:
@@ -621,6 +662,7 @@ class Client:
         self._made = None
         self._lock = threading.Lock()
         self._grants = weakref.WeakSet()
+        self._observing = None
 
     def _at_exit(self) -> None:
         """Releases what is held, and waits for what was given up; for two seconds at most."""
@@ -631,6 +673,8 @@ class Client:
         operations.append(self._made.shutdown(2))
         for operation in operations:
             operation.wait_for(max(0.0, end - time.monotonic()))
+        if self._observing is not None:
+            self._observing.close(max(0.0, end - time.monotonic()))
 
     def _wrapping(
         self, kind: type[Any], callbacks: Callbacks | None
@@ -683,6 +727,8 @@ class Client:
         - `reason`: why the lock is held, a string for people.
         - `labels`: a dict of strings, for people and tools.
         - `traceparent`: the W3C trace context of the holder, a string.
+        - `lock_class`: the class of the lock, a string such as ``"order/{id}"``: metrics are labelled
+          with it, never with the name. That of the client's `classes` unless set.
         - `on_at_risk`: called with the grant when an operator has revoked the lease, when its
           renewals fail or when it runs out, while it is still valid. The program should stop then.
         - `on_lost`: called with the grant when the lease is lost. Both callbacks run in the event

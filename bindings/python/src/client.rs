@@ -12,7 +12,7 @@ use pyo3::types::{PyDict, PyList};
 use crate::errors::check;
 use crate::grant::{Grant, Held, Lease};
 use crate::layers::{self, Latch, Leaders, Once};
-use crate::lock::{Kind, Lock};
+use crate::lock::{Kind, Lock, Owner};
 use crate::metrics::start_metrics;
 use crate::observing::Events;
 use crate::operation::Operation;
@@ -91,6 +91,19 @@ impl Client {
     fn lock(&self, py: Python<'_>, name: &str, options: Option<Options<'_, '_>>) -> PyResult<Lock> {
         let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
         Ok(Lock::new(Kind::Mutex(mutex)))
+    }
+
+    /// A mutex for an owner, who may acquire it again.
+    #[pyo3(signature = (name, owner, **options))]
+    fn rlock(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        owner: &Owner,
+        options: Option<Options<'_, '_>>,
+    ) -> PyResult<Lock> {
+        let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
+        Ok(Lock::new(Kind::Owned(mutex, owner.0.clone())))
     }
 
     /// The read side and the write side.

@@ -38,7 +38,7 @@ mod _holdline {
     #[pymodule_export]
     use super::layers::{Latch, Leaders, Once};
     #[pymodule_export]
-    use super::lock::Lock;
+    use super::lock::{Lock, Owner};
     #[pymodule_export]
     use super::logs::{set_log_level, take_logs};
     #[pymodule_export]

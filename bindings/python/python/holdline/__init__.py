@@ -21,6 +21,7 @@ from holdline._client import (
     Once,
     OnceOutcome,
     Options,
+    ReentrantLock,
     RwLock,
     SlotOptions,
     Taken,
@@ -52,6 +53,7 @@ from holdline._grants import (
     Release,
     RiskEvent,
 )
+from holdline._reentrant import OwnedGrant, Owner
 from holdline._observers import NodeHealth, Observer, QuorumHealth, Subject
 
 __all__ = [
@@ -81,9 +83,12 @@ __all__ = [
     "OnceOutcome",
     "OnceRun",
     "Options",
+    "OwnedGrant",
+    "Owner",
     "Protocol",
     "Quarantined",
     "QuorumHealth",
+    "ReentrantLock",
     "Refused",
     "Release",
     "RiskEvent",

@@ -36,6 +36,7 @@ from holdline._grants import (
     Release,
 )
 from holdline._observers import Observer, Observing, checked
+from holdline._reentrant import OwnedGrant, Owner
 from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
 
 if TYPE_CHECKING:
@@ -273,6 +274,52 @@ class Lock(Generic[G]):
         traceback: TracebackType | None,
     ) -> None:
         await self._leave().__aexit__(kind, error, traceback)
+
+
+class ReentrantLock(Lock[OwnedGrant]):
+    """A lock that its owner may acquire again while holding it, as a `threading.RLock`.
+
+    ``with lock:`` and ``async with lock:`` may stand in each other. Every acquisition returns a
+    grant with the fencing token of the first one, and is released once; the last release frees the
+    name. `release` ends the innermost acquisition. A release in another order, or by an owner that
+    does not hold the name, raises `Invalid` and changes nothing. Once the lease is lost, `acquire`
+    raises `Lost` until all acquisitions are released.
+    """
+
+    def __init__(
+        self, client: Client, name: str, owner: Owner, options: dict[str, Any]
+    ) -> None:
+        if not isinstance(owner, Owner):
+            raise TypeError(f"`owner` is an Owner, not {type(owner).__name__}")
+        self.name = name
+        self.owner = owner
+        kind = functools.partial(OwnedGrant, held_by=(owner, client))
+        wrap = client._wrapping(kind, Callbacks.taken_from(options))
+        super().__init__(
+            client, lambda native: native.rlock(name, owner._native, **options), wrap
+        )
+
+    @property
+    def depth(self) -> int:
+        """How often the owner holds it: 0 if it does not."""
+        return len(self.owner._levels(self._client, self.name))
+
+    def _leave(self) -> OwnedGrant:
+        return self.owner._innermost(self._client, self.name)
+
+    def release(self) -> Release:
+        """Releases the innermost acquisition of the owner."""
+        return self._leave().release()
+
+    async def arelease(self) -> Release:
+        """As `release`, in an event loop."""
+        return await self._leave().arelease()
+
+    def __enter__(self) -> OwnedGrant:
+        return self.acquire()
+
+    async def __aenter__(self) -> OwnedGrant:
+        return await self._aacquire()
 
 
 class RwLock:
@@ -561,10 +608,10 @@ class Client:
     if that is shorter. `answer_within` is how long a request may go unanswered before it is
     repeated or given up: 10 s unless set. Both are seconds or a `timedelta`.
 
-    With `metrics` the client adds up metrics, for `holdline.prometheus` or `holdline.opentelemetry`.
-    They are labelled with the class of a lock: `classes` has one for each prefix of names, as in
-    ``{"order/": "order/{id}"}``, and the longest prefix counts. `observers` receive the events of
-    the client's locks.
+    With `metrics` the client adds up metrics, for `holdline.prometheus` or
+    `holdline.opentelemetry`. They are labelled with the class of a lock: `classes` has one for each
+    prefix of names, as in ``{"order/": "order/{id}"}``, and the longest prefix counts. `observers`
+    receive the events of the client's locks.
     """
 
     _made: _holdline.Client | None
@@ -677,7 +724,7 @@ class Client:
             self._observing.close(max(0.0, end - time.monotonic()))
 
     def _wrapping(
-        self, kind: type[Any], callbacks: Callbacks | None
+        self, kind: Callable[[Any, Callbacks | None, Hub | None], Any], callbacks: Callbacks | None
     ) -> Callable[[Any, Any], Any]:
         """What turns a native grant into one of `kind`."""
 
@@ -727,8 +774,8 @@ class Client:
         - `reason`: why the lock is held, a string for people.
         - `labels`: a dict of strings, for people and tools.
         - `traceparent`: the W3C trace context of the holder, a string.
-        - `lock_class`: the class of the lock, a string such as ``"order/{id}"``: metrics are labelled
-          with it, never with the name. That of the client's `classes` unless set.
+        - `lock_class`: the class of the lock, a string such as ``"order/{id}"``: metrics are
+          labelled with it, never with the name. That of the client's `classes` unless set.
         - `on_at_risk`: called with the grant when an operator has revoked the lease, when its
           renewals fail or when it runs out, while it is still valid. The program should stop then.
         - `on_lost`: called with the grant when the lease is lost. Both callbacks run in the event
@@ -740,6 +787,14 @@ class Client:
 
     #: The same object serves ``with`` and ``async with``; this name shows which is meant.
     alock = lock
+
+    def rlock(self, name: str, owner: Owner, **options: Unpack[Options]) -> ReentrantLock:
+        """An exclusive lock that `owner` may acquire again while holding it.
+
+        Its options are those of `lock`; those of the first acquisition count for the lease.
+        """
+        given: dict[str, Any] = {**options}
+        return ReentrantLock(self, name, owner, given)
 
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
         """A lock that many may read or one may write. Its options are those of `lock`."""

@@ -23,8 +23,8 @@ class Owner:
     """Who may acquire a `ReentrantLock` again while holding it: what the thread is to a
     `threading.RLock`.
 
-    Make one for each thread or task, and pass it on to the functions that it calls. Whoever has the
-    owner is inside: two threads with the same owner do not exclude each other.
+    Make one for each thread or task, and pass it on to the functions that it calls. Two threads
+    with the same owner do not exclude each other.
     """
 
     def __init__(self) -> None:

@@ -230,4 +230,3 @@ def test_events_arrive_in_a_forked_child_and_until_the_end(
     assert ran.returncode == 0, ran.stderr
     ends = [f"{name}/{which} released" for which in ("parent", "child", "end")]
     assert ran.stdout.splitlines() == ends, ran.stderr
-

@@ -53,8 +53,8 @@ from holdline._grants import (
     Release,
     RiskEvent,
 )
-from holdline._reentrant import OwnedGrant, Owner
 from holdline._observers import NodeHealth, Observer, QuorumHealth, Subject
+from holdline._reentrant import OwnedGrant, Owner
 
 __all__ = [
     "AcquireContext",

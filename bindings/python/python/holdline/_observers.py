@@ -79,9 +79,7 @@ class Observer:
     def on_acquired(self, lock: Subject, fencing_token: int, waited: float) -> None:
         """The name is held, after this wait."""
 
-    def on_queued(
-        self, lock: Subject, position: int | None, holder: dict[str, Any] | None
-    ) -> None:
+    def on_queued(self, lock: Subject, position: int | None, holder: dict[str, Any] | None) -> None:
         """The attempt is queued at this position, if the engine reports it; the next one has
         position 0. Called again when that changes. `holder` has the fields of `Busy.holder`."""
 

@@ -36,10 +36,11 @@ def database(kind: str, url_of: Callable[[str], str]) -> Iterator[sqlalchemy.Eng
     for scheme, driver in drivers.items():
         url = url.replace(scheme, driver, 1) if url.startswith(scheme) else url
     engine = sqlalchemy.create_engine(url)
-    yield engine
     with engine.begin() as db:
+        # Other tests use the database too.
         for table in ("stock", "jobs"):
             db.execute(sqlalchemy.text(f"DROP TABLE IF EXISTS {table}"))
+    yield engine
     engine.dispose()
 
 

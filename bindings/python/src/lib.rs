@@ -1,8 +1,9 @@
 //! The native half of the Python package `holdline`: the library's futures as Python objects.
 //!
 //! The package in `python/holdline` is what users import. This module has only what Python cannot
-//! do: it starts requests (`operation`), wakes event loops (`notifier`), and turns arguments and
-//! errors of one language into those of the other (`options`, `errors`, `views`).
+//! do: it starts requests (`operation`), wakes event loops (`notifier`), keeps events and metrics
+//! until Python reads them (`observing`, `metrics`, `logs`), and turns arguments and errors of one
+//! language into those of the other (`options`, `errors`, `views`).
 //!
 //! Invariant P1: no thread of the library ever waits for the interpreter. A waker only writes to a
 //! file descriptor, so leases are renewed while Python code runs for minutes without a pause.

@@ -12,7 +12,9 @@ use pyo3::types::{PyDict, PyList};
 use crate::errors::check;
 use crate::grant::{Grant, Held, Lease};
 use crate::layers::{self, Latch, Leaders, Once};
-use crate::lock::{Kind, Lock};
+use crate::lock::{Kind, Lock, Owner};
+use crate::metrics::start_metrics;
+use crate::observing::Events;
 use crate::operation::Operation;
 use crate::options;
 use crate::own::Own;
@@ -20,18 +22,23 @@ use crate::views;
 
 type Options<'a, 'py> = &'a Bound<'py, PyDict>;
 
-/// Connects to the store that a URL names. `program` is what holders report: the interpreter's own
-/// name would say nothing.
+/// Connects to the store that a URL names. Holders report host, user and program: the interpreter's
+/// own name would say nothing. `classes` are those of names, by their prefixes.
 #[pyfunction]
-#[pyo3(signature = (url, host, user, program, lease_duration = None, answer_within = None))]
+#[pyo3(signature = (
+    url, holder, *, lease_duration = None, answer_within = None, metrics = false, classes = None,
+    events = None,
+))]
 pub(crate) fn connect(
     url: String,
-    host: String,
-    user: String,
-    program: String,
+    holder: (String, String, String),
     lease_duration: Option<&Bound<'_, PyAny>>,
     answer_within: Option<&Bound<'_, PyAny>>,
+    metrics: bool,
+    classes: Option<&Bound<'_, PyAny>>,
+    events: Option<PyRef<'_, Events>>,
 ) -> PyResult<Operation> {
+    let (host, user, program) = holder;
     // Work on a thread of its own goes on while Python code keeps its thread busy.
     let pid = Some(std::process::id());
     let holder = HolderFields { host, pid, user, program, ..HolderFields::default() };
@@ -42,8 +49,25 @@ pub(crate) fn connect(
     if let Some(time) = answer_within {
         options = options.with_answer_within(options::duration("answer_within", time)?);
     }
+    if metrics {
+        start_metrics();
+        options = options.with_metrics();
+    }
+    if let Some(classes) = classes {
+        let classes = options::texts("classes", classes)?;
+        options = options.with_class_rule(move |name| class_of(&classes, name));
+    }
+    if let Some(events) = events {
+        options = options.with_observer(events.observer());
+    }
     let work = async move { holdline::Client::connect_with(&url, options).await };
     Ok(Operation::new(work, |py, client| Ok(Py::new(py, Client(Own::new(client)))?.into_any())))
+}
+
+/// The class of the longest prefix of a name that has one.
+fn class_of(classes: &[(String, String)], name: &LockName) -> Option<String> {
+    let fitting = classes.iter().filter(|(prefix, _)| name.as_str().starts_with(prefix));
+    fitting.max_by_key(|(prefix, _)| prefix.len()).map(|(_, class)| class.clone())
 }
 
 /// A connection to one store.
@@ -67,6 +91,19 @@ impl Client {
     fn lock(&self, py: Python<'_>, name: &str, options: Option<Options<'_, '_>>) -> PyResult<Lock> {
         let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
         Ok(Lock::new(Kind::Mutex(mutex)))
+    }
+
+    /// A mutex for an owner, who may acquire it again.
+    #[pyo3(signature = (name, owner, **options))]
+    fn rlock(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        owner: &Owner,
+        options: Option<Options<'_, '_>>,
+    ) -> PyResult<Lock> {
+        let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
+        Ok(Lock::new(Kind::Owned(mutex, owner.0.clone())))
     }
 
     /// The read side and the write side.

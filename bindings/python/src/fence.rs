@@ -67,7 +67,8 @@ fn numbers(details: &Bound<'_, PyDict>, mine: FencingToken, seen: FencingToken) 
 
 fn rules(py: Python<'_>, guarded_by: Option<&str>, max_jump: Option<u64>) -> PyResult<Rules> {
     let invalid = |field, error: String| raise(py, &LockError::invalid("fence", field, error));
-    let mut rules = Rules::default();
+    // It counts once there are metrics.
+    let mut rules = Rules::default().with_observer(holdline::metrics::fence_observer());
     if let Some(name) = guarded_by {
         let name = LockName::new(name).map_err(|why| invalid("guarded_by", why.to_string()))?;
         rules = rules.guarded_by(name);

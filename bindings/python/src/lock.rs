@@ -14,6 +14,8 @@ use crate::own::Own;
 #[derive(Clone)]
 pub(crate) enum Kind {
     Mutex(Mutex),
+    /// A mutex for an owner, who may acquire it again.
+    Owned(Mutex, holdline::Owner),
     Read(RwLock),
     Write(RwLock),
     Semaphore(Semaphore, u32),
@@ -52,6 +54,7 @@ impl Kind {
     async fn acquire(self) -> Result<Acquired, LockError> {
         Ok(match self {
             Kind::Mutex(mutex) => mutex.lock().await?.into(),
+            Kind::Owned(mutex, owner) => mutex.lock_as(&owner).await?.into(),
             Kind::Read(rwlock) => rwlock.read().await?.into(),
             Kind::Write(rwlock) => rwlock.write().await?.into(),
             Kind::Semaphore(semaphore, count) => semaphore.acquire_many(count).await?.into(),
@@ -67,6 +70,7 @@ impl Kind {
     async fn try_acquire(self) -> Result<Acquired, LockError> {
         Ok(match self {
             Kind::Mutex(mutex) => mutex.try_lock().await?.into(),
+            Kind::Owned(mutex, owner) => mutex.try_lock_as(&owner).await?.into(),
             Kind::Read(rwlock) => rwlock.try_read().await?.into(),
             Kind::Write(rwlock) => rwlock.try_write().await?.into(),
             Kind::Semaphore(semaphore, count) => semaphore.try_acquire_many(count).await?.into(),
@@ -81,6 +85,18 @@ impl Kind {
                 return Err(LockError::unsupported("holdline", "a campaign that does not wait"));
             }
         })
+    }
+}
+
+/// An owner, who may acquire a lock again.
+#[pyclass(frozen, module = "holdline._holdline")]
+pub(crate) struct Owner(pub(crate) holdline::Owner);
+
+#[pymethods]
+impl Owner {
+    #[new]
+    fn new() -> Owner {
+        Owner(holdline::Owner::new())
     }
 }
 

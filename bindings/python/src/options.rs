@@ -40,6 +40,12 @@ fn text(field: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
     value.extract().map_err(|_| wrong(field, "a string", value))
 }
 
+/// Reads a dict of strings.
+pub(crate) fn texts(field: &str, value: &Bound<'_, PyAny>) -> PyResult<Vec<(String, String)>> {
+    let pairs = value.cast::<PyDict>().map_err(|_| wrong(field, "a dict", value))?;
+    pairs.iter().map(|(key, value)| Ok((text(field, &key)?, text(field, &value)?))).collect()
+}
+
 fn flag(field: &str, value: &Bound<'_, PyAny>) -> PyResult<bool> {
     value.extract().map_err(|_| wrong(field, "a bool", value))
 }
@@ -65,11 +71,10 @@ fn lock_option(
         "keep" => options.with_keep(keep(value)?),
         "reason" => options.with_reason(text(key, value)?),
         "traceparent" => options.with_traceparent(text(key, value)?),
+        "lock_class" => options.with_class(text(key, value)?),
         "labels" => {
-            let labels = value.cast::<PyDict>().map_err(|_| wrong(key, "a dict", value))?;
-            labels.iter().try_fold(options, |options, (name, value)| {
-                PyResult::Ok(options.with_label(text(key, &name)?, text(key, &value)?))
-            })?
+            let labels = texts(key, value)?.into_iter();
+            labels.fold(options, |options, (name, value)| options.with_label(name, value))
         }
         _ => return Ok(None),
     }))

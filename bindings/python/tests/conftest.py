@@ -44,10 +44,15 @@ class Services:
 
         return url, stop
 
-    def _services(self, kind: str, count: int = 1) -> list[str]:
+    def prometheus(self, rules: Path, target: str) -> str:
+        """A Prometheus that scrapes a target and evaluates rules."""
+        return self._services("prometheus", str(rules), target)[0]
+
+    def _services(self, kind: str, *words: str, count: int = 1) -> list[str]:
         program = os.environ.get("HOLDLINE_SERVICES")
         command = [program] if program else ["cargo", "xtask", "services"]
-        process = self._started([*command, kind, "--count", str(count)], "stdout")
+        words = words or ("--count", str(count))
+        process = self._started([*command, kind, *words], "stdout")
         assert process.stdout is not None
         urls = [process.stdout.readline().strip() for _ in range(count)]
         assert all(urls), f"`services {kind}` started too little"
@@ -60,7 +65,7 @@ class Services:
         return process
 
     def _redlock(self) -> str:
-        hosts = [url.removeprefix("redis://") for url in self._services("redis", 3)]
+        hosts = [url.removeprefix("redis://") for url in self._services("redis", count=3)]
         url = "redlock://" + ",".join(hosts)
         for step in (["init"], ["vouch", "--yes"]):
             done = [PROGRAM, "--url", url, "quorum", *step]

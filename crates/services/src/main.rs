@@ -5,12 +5,14 @@
 
 use holdline_services::{
     ClusterConfig, Demo, EtcdCluster, EtcdConfig, EtcdFlavour, EtcdServer, Failure, Flavour,
-    MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer, RedisCluster, RedisConfig,
-    RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
+    MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer, Prometheus, RedisCluster,
+    RedisConfig, RedisServer, SentinelConfig, SentinelGroup, ZooKeeper, ZooKeeperConfig,
 };
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use std::io::{self, Read, Write};
+use std::net::SocketAddr;
+use std::path::Path;
 use std::process::ExitCode;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::{Duration, Instant};
@@ -25,12 +27,14 @@ usage: services redis [--count N] [--flavour debian|valkey|redis6|redis8]
        services etcd-cluster [--count N] [--flavour debian|3.5|3.7]
        services zookeeper [--count N]
        services zookeeper-ensemble [--count N]
+       services prometheus RULES [HOST:PORT ...]
        services demo [--for SECONDS]
 
   Starts N servers (1 unless said otherwise, at most 100) on free loopback ports, with no
   persistence, prints their URLs, and stops them at the end of the input or at ^C. A cluster
   or ensemble is three members, one of Redis three masters with a replica each, and its URL
   names them all; `sentinel` is a master, two replicas and three sentinels, which grants at once.
+  `prometheus` evaluates a file of rules, and scrapes these addresses at `/metrics`.
   `demo` is a scene for the dashboard, with the program `holdline` that lies beside this one.";
 
 const MOST: usize = 100;
@@ -45,6 +49,10 @@ fn main() -> ExitCode {
     let done = match words.as_slice() {
         ["demo", options @ ..] => match parse_demo(options) {
             Ok(limit) => demo(limit),
+            Err(says) => return wrong(says),
+        },
+        ["prometheus", rules, targets @ ..] => match parse_targets(targets) {
+            Ok(targets) => prometheus(Path::new(rules), &targets),
             Err(says) => return wrong(says),
         },
         words => match parse(words) {
@@ -209,7 +217,7 @@ fn parse_demo(options: &[&str]) -> Result<Option<Duration>, String> {
 const LOOK: Duration = Duration::from_millis(200);
 
 fn demo(limit: Option<Duration>) -> Result<(), String> {
-    let (_end, ended) = end_by_signal()?;
+    let signals = end_by_signal()?;
     let here = std::env::current_exe().map_err(|why| format!("cannot find itself: {why}"))?;
     eprintln!("demo: starting five Redis servers, a PostgreSQL and the dashboard");
     let mut demo = Demo::start(&here.with_file_name("holdline")).map_err(|f| f.to_string())?;
@@ -217,7 +225,7 @@ fn demo(limit: Option<Duration>) -> Result<(), String> {
     eprintln!("demo: running; ^C stops everything");
     let start = Instant::now();
     while limit.is_none_or(|limit| start.elapsed() < limit) {
-        if ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
+        if signals.ended.recv_timeout(LOOK) != Err(RecvTimeoutError::Timeout) {
             break;
         }
         demo.keep_going().map_err(|failure| failure.to_string())?;
@@ -227,8 +235,14 @@ fn demo(limit: Option<Duration>) -> Result<(), String> {
     Ok(())
 }
 
+/// What ends the program: a signal, or what else sends.
+struct Signalled {
+    end: SyncSender<()>,
+    ended: Receiver<()>,
+}
+
 /// Reports the first signal that asks us to end, so that it does not kill us before the cleanup.
-fn end_by_signal() -> Result<(SyncSender<()>, Receiver<()>), String> {
+fn end_by_signal() -> Result<Signalled, String> {
     let cannot = |why: io::Error| format!("cannot wait for the end: {why}");
     let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP]).map_err(cannot)?;
     let (end, ended) = sync_channel(2);
@@ -237,24 +251,42 @@ fn end_by_signal() -> Result<(SyncSender<()>, Receiver<()>), String> {
         signals.forever().next();
         let _ = by_signal.send(());
     });
-    Ok((end, ended))
+    Ok(Signalled { end, ended })
+}
+
+fn parse_targets(words: &[&str]) -> Result<Vec<SocketAddr>, String> {
+    let read = |word: &&str| word.parse::<SocketAddr>().map_err(|why| format!("`{word}`: {why}"));
+    words.iter().map(read).collect()
+}
+
+fn prometheus(rules: &Path, targets: &[SocketAddr]) -> Result<(), String> {
+    let signals = end_by_signal()?;
+    let server = Prometheus::try_start(rules, targets).map_err(|failure| failure.to_string())?;
+    stay(&(server.url() + "\n"), signals);
+    Ok(())
 }
 
 fn serve(count: usize, kind: Kind) -> Result<(), String> {
-    let (end, ended) = end_by_signal()?;
+    let signals = end_by_signal()?;
     let servers = (0..count).map(|_| Server::start(kind)).collect::<Result<Vec<_>, _>>()?;
     let urls: String = servers.iter().map(|server| server.url() + "\n").collect();
+    stay(&urls, signals);
+    Ok(())
+}
+
+/// Prints the URLs, and waits for the end.
+fn stay(urls: &str, signals: Signalled) {
+    let Signalled { end, ended } = signals;
     // A reader that has gone is the end as well.
     if io::stdout().write_all(urls.as_bytes()).and_then(|()| io::stdout().flush()).is_err() {
-        return Ok(());
+        return;
     }
-    eprintln!("services: {count} running; the end of the input or ^C stops them");
+    eprintln!("services: {} running; the end of the input or ^C stops them", urls.lines().count());
     std::thread::spawn(move || {
         let _ = io::stdin().read_to_end(&mut Vec::new());
         let _ = end.send(());
     });
     let _ = ended.recv();
-    Ok(())
 }
 
 #[cfg(test)]
@@ -269,6 +301,12 @@ mod tests {
         for bad in [&["--for"][..], &["--for", "soon"], &["--for", "5h"], &["5s"]] {
             assert!(parse_demo(bad).is_err(), "{bad:?}");
         }
+    }
+
+    #[test]
+    fn targets_of_prometheus_are_addresses() {
+        assert_eq!(parse_targets(&["127.0.0.1:80"]), Ok(vec![([127, 0, 0, 1], 80).into()]));
+        assert!(parse_targets(&["localhost"]).is_err());
     }
 
     #[test]

@@ -36,7 +36,11 @@ impl Prometheus {
         Self::try_start(rules, targets).unwrap_or_else(|failure| panic!("{failure}"))
     }
 
-    fn try_start(rules: &Path, targets: &[SocketAddr]) -> Result<Self, Failure> {
+    /// As [`Prometheus::start`], without a panic.
+    ///
+    /// # Errors
+    /// The program is missing or does not start.
+    pub fn try_start(rules: &Path, targets: &[SocketAddr]) -> Result<Self, Failure> {
         let program = programs::of_system("prometheus", PACKAGE, "HOLDLINE_PROMETHEUS")?;
         let port = Port::reserve()?;
         let directory = Scratch::new("prometheus")?;
@@ -60,6 +64,12 @@ impl Prometheus {
         }
         let log = std::fs::read_to_string(server.directory.path().join("log"));
         Err(Failure::because("prometheus does not answer", log.unwrap_or_default()))
+    }
+
+    /// Returns the URL of its pages and its API.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://127.0.0.1:{}", self.port.number())
     }
 
     /// Returns the answer to a query, as JSON.

@@ -21,6 +21,7 @@ from holdline._client import (
     Once,
     OnceOutcome,
     Options,
+    ReentrantLock,
     RwLock,
     SlotOptions,
     Taken,
@@ -52,6 +53,8 @@ from holdline._grants import (
     Release,
     RiskEvent,
 )
+from holdline._observers import NodeHealth, Observer, QuorumHealth, Subject
+from holdline._reentrant import OwnedGrant, Owner
 
 __all__ = [
     "AcquireContext",
@@ -73,18 +76,25 @@ __all__ = [
     "Lost",
     "LostEvent",
     "NoQuorum",
+    "NodeHealth",
     "NotInitialised",
+    "Observer",
     "Once",
     "OnceOutcome",
     "OnceRun",
     "Options",
+    "OwnedGrant",
+    "Owner",
     "Protocol",
     "Quarantined",
+    "QuorumHealth",
+    "ReentrantLock",
     "Refused",
     "Release",
     "RiskEvent",
     "RwLock",
     "SlotOptions",
+    "Subject",
     "Taken",
     "TimedOut",
     "TooManyWaiters",

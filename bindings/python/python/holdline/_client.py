@@ -16,6 +16,7 @@ from collections.abc import (
     Generator,
     Iterable,
     Iterator,
+    Mapping,
 )
 from dataclasses import dataclass
 from datetime import timedelta
@@ -34,6 +35,8 @@ from holdline._grants import (
     OnceRun,
     Release,
 )
+from holdline._observers import Observer, Observing, checked
+from holdline._reentrant import OwnedGrant, Owner
 from holdline._waiting import Hub, current_hub, follow_log_level, register, wait
 
 if TYPE_CHECKING:
@@ -84,6 +87,8 @@ class Options(TypedDict, total=False):
     labels: dict[str, str] | None
     #: The W3C trace context of the holder.
     traceparent: str | None
+    #: The class of the lock, which metrics are labelled with.
+    lock_class: str | None
     #: Called with the grant when the lease is lost: in the event loop that acquired it, else on a
     #: thread of the library.
     on_lost: Callback | None
@@ -269,6 +274,52 @@ class Lock(Generic[G]):
         traceback: TracebackType | None,
     ) -> None:
         await self._leave().__aexit__(kind, error, traceback)
+
+
+class ReentrantLock(Lock[OwnedGrant]):
+    """A lock that its owner may acquire again while holding it, as a `threading.RLock`.
+
+    ``with lock:`` and ``async with lock:`` may stand in each other. Every acquisition returns a
+    grant with the fencing token of the first one, and is released once; the last release frees the
+    name. `release` ends the innermost acquisition. A release in another order, or by an owner that
+    does not hold the name, raises `Invalid` and changes nothing. Once the lease is lost, `acquire`
+    raises `Lost` until all acquisitions are released.
+    """
+
+    def __init__(
+        self, client: Client, name: str, owner: Owner, options: dict[str, Any]
+    ) -> None:
+        if not isinstance(owner, Owner):
+            raise TypeError(f"`owner` is an Owner, not {type(owner).__name__}")
+        self.name = name
+        self.owner = owner
+        kind = functools.partial(OwnedGrant, held_by=(owner, client))
+        wrap = client._wrapping(kind, Callbacks.taken_from(options))
+        super().__init__(
+            client, lambda native: native.rlock(name, owner._native, **options), wrap
+        )
+
+    @property
+    def depth(self) -> int:
+        """How often the owner holds it: 0 if it does not."""
+        return len(self.owner._levels(self._client, self.name))
+
+    def _leave(self) -> OwnedGrant:
+        return self.owner._innermost(self._client, self.name)
+
+    def release(self) -> Release:
+        """Releases the innermost acquisition of the owner."""
+        return self._leave().release()
+
+    async def arelease(self) -> Release:
+        """As `release`, in an event loop."""
+        return await self._leave().arelease()
+
+    def __enter__(self) -> OwnedGrant:
+        return self.acquire()
+
+    async def __aenter__(self) -> OwnedGrant:
+        return await self._aacquire()
 
 
 class RwLock:
@@ -556,6 +607,11 @@ class Client:
     `lease_duration` is the lease of locks that name none: 30 s unless set, or the engine's longest
     if that is shorter. `answer_within` is how long a request may go unanswered before it is
     repeated or given up: 10 s unless set. Both are seconds or a `timedelta`.
+
+    With `metrics` the client adds up metrics, for `holdline.prometheus` or
+    `holdline.opentelemetry`. They are labelled with the class of a lock: `classes` has one for each
+    prefix of names, as in ``{"order/": "order/{id}"}``, and the longest prefix counts. `observers`
+    receive the events of the client's locks.
     """
 
     _made: _holdline.Client | None
@@ -566,8 +622,18 @@ class Client:
         *,
         lease_duration: Seconds | None = None,
         answer_within: Seconds | None = None,
+        metrics: bool = False,
+        classes: Mapping[str, str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> None:
-        self._connecting(url, lease_duration, answer_within)
+        self._connecting(
+            url,
+            observers,
+            lease_duration=lease_duration,
+            answer_within=answer_within,
+            metrics=metrics,
+            classes=classes and dict(classes),
+        )
         self._made = _connected(self._connect())
 
     @classmethod
@@ -577,25 +643,47 @@ class Client:
         *,
         lease_duration: Seconds | None = None,
         answer_within: Seconds | None = None,
+        metrics: bool = False,
+        classes: Mapping[str, str] | None = None,
+        observers: Iterable[Observer] = (),
     ) -> Self:
         """Connects in an event loop."""
         client = cls.__new__(cls)
-        client._connecting(url, lease_duration, answer_within)
+        client._connecting(
+            url,
+            observers,
+            lease_duration=lease_duration,
+            answer_within=answer_within,
+            metrics=metrics,
+            classes=classes and dict(classes),
+        )
         client._made = await wait(client._connect())
         return client
 
-    def _connecting(self, url: str | None, *options: Seconds | None) -> None:
+    def _connecting(
+        self, url: str | None, observers: Iterable[Observer], **options: Any
+    ) -> None:
         if url is None:
             url = _url_of_environment()
         self._made = None
         self._lock = threading.Lock()
         self._grants: weakref.WeakSet[Grant] = weakref.WeakSet()
+        self._observers = checked(observers)
+        self._observing: Observing | None = None
         # It is tried before anything starts, so that wrong types leave nothing behind.
-        self._connect = functools.partial(_holdline.connect, url, *_this_process(), *options)
-        self._connect().cancel()
+        self._native_connect = functools.partial(
+            _holdline.connect, url, _this_process(), **options
+        )
+        self._native_connect().cancel()
         self._url = url
         follow_log_level()
         register(self)
+
+    def _connect(self) -> _holdline.Operation:
+        if not self._observers:
+            return self._native_connect()
+        self._observing = Observing(self._observers)
+        return self._native_connect(events=self._observing.events)
 
     @property
     def _native(self) -> _holdline.Client:
@@ -621,6 +709,7 @@ class Client:
         self._made = None
         self._lock = threading.Lock()
         self._grants = weakref.WeakSet()
+        self._observing = None
 
     def _at_exit(self) -> None:
         """Releases what is held, and waits for what was given up; for two seconds at most."""
@@ -631,9 +720,11 @@ class Client:
         operations.append(self._made.shutdown(2))
         for operation in operations:
             operation.wait_for(max(0.0, end - time.monotonic()))
+        if self._observing is not None:
+            self._observing.close(max(0.0, end - time.monotonic()))
 
     def _wrapping(
-        self, kind: type[Any], callbacks: Callbacks | None
+        self, kind: Callable[[Any, Callbacks | None, Hub | None], Any], callbacks: Callbacks | None
     ) -> Callable[[Any, Any], Any]:
         """What turns a native grant into one of `kind`."""
 
@@ -683,6 +774,8 @@ class Client:
         - `reason`: why the lock is held, a string for people.
         - `labels`: a dict of strings, for people and tools.
         - `traceparent`: the W3C trace context of the holder, a string.
+        - `lock_class`: the class of the lock, a string such as ``"order/{id}"``: metrics are
+          labelled with it, never with the name. That of the client's `classes` unless set.
         - `on_at_risk`: called with the grant when an operator has revoked the lease, when its
           renewals fail or when it runs out, while it is still valid. The program should stop then.
         - `on_lost`: called with the grant when the lease is lost. Both callbacks run in the event
@@ -694,6 +787,14 @@ class Client:
 
     #: The same object serves ``with`` and ``async with``; this name shows which is meant.
     alock = lock
+
+    def rlock(self, name: str, owner: Owner, **options: Unpack[Options]) -> ReentrantLock:
+        """An exclusive lock that `owner` may acquire again while holding it.
+
+        Its options are those of `lock`; those of the first acquisition count for the lease.
+        """
+        given: dict[str, Any] = {**options}
+        return ReentrantLock(self, name, owner, given)
 
     def rwlock(self, name: str, **options: Unpack[Options]) -> RwLock:
         """A lock that many may read or one may write. Its options are those of `lock`."""

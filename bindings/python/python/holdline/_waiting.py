@@ -206,6 +206,7 @@ def _after_fork() -> None:
     _trio_hub = None
     _thread_hub = None
     _thread_hub_lock = threading.Lock()
+    _holdline.forget_metrics()
     for client in list(_clients):
         client._after_fork()
 

@@ -49,8 +49,8 @@ pub enum HoldEnd {
 }
 
 impl HoldEnd {
-    /// Returns the word for it, in metrics and spans.
-    pub(crate) fn word(&self) -> &'static str {
+    /// Returns the word for it, as metrics and spans have it.
+    pub fn word(&self) -> &'static str {
         match self {
             HoldEnd::Released => "released",
             HoldEnd::Dropped => "dropped",

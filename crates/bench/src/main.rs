@@ -36,7 +36,9 @@ fn main() -> ExitCode {
         ["worker", "http", rest @ ..] => server::worker(rest),
         ["worker", "spin"] => peers::spin(),
         ["worker", "peers", rest @ ..] => peers::worker(rest),
+        ["worker", "bare", rest @ ..] => peers::bare_worker(rest),
         ["peers", stores @ ..] => peers::section(stores),
+        ["many-names", stores @ ..] => peers::many_names(stores),
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
@@ -65,9 +67,10 @@ fn main() -> ExitCode {
         }
         _ => {
             let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
-                zookeeper-costs | mysql | peers [STORE...] | postgres | postgres-readers | redis | \
-                redis-cluster | redis-leases | redis-scripts | redisson | redlock | sentinel | \
-                server | dashboard | server-crowd[=WAITERSxSTREAMS]";
+                zookeeper-costs | many-names [STORE...] | mysql | peers [STORE...] | postgres | \
+                postgres-readers | redis | redis-cluster | redis-leases | redis-scripts | \
+                redisson | redlock | sentinel | server | dashboard | \
+                server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -32,7 +32,8 @@ impl Request<'_> {
     }
 
     async fn wait_for_start(&self) -> Result<(), Failure> {
-        Ok(tokio::time::sleep(Duration::from_nanos(self.start.saturating_sub(now()?))).await)
+        tokio::time::sleep(Duration::from_nanos(self.start.saturating_sub(now()?))).await;
+        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@
 
 mod contend;
 mod cycle;
+mod distance;
 mod etcd;
 mod floor;
 mod handoff;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
         [] => all(),
         ["memory"] => memory::section(),
         ["cycle"] => cycle::section(),
+        ["distance"] => distance::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
@@ -66,10 +68,10 @@ fn main() -> ExitCode {
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
-                zookeeper-costs | many-names [STORE...] | mysql | peers [STORE...] | postgres | \
-                postgres-readers | redis | redis-cluster | redis-leases | redis-scripts | \
-                redisson | redlock | sentinel | server | dashboard | \
+            let sections = "memory | cycle | distance | hand-off | run | etcd | etcd-costs | \
+                zookeeper | zookeeper-costs | many-names [STORE...] | mysql | peers [STORE...] | \
+                postgres | postgres-readers | redis | redis-cluster | redis-leases | \
+                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
                 server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }

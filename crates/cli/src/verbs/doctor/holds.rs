@@ -1,7 +1,8 @@
 //! The check `holds`: names that are held for longer than the operator expects.
 //!
 //! Renewal holds a lock for as long as its process lives, so a process that hangs and still renews
-//! blocks all others. No store can tell such a hold from long work: the operator sets the limit.
+//! blocks all others. No store can distinguish such a hold from long work: the operator sets the
+//! limit.
 
 use std::time::Duration;
 

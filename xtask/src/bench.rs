@@ -22,10 +22,10 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
     if !succeeds(&build)? {
         return Ok(false);
     }
-    if let ["peers", stores @ ..] = sections {
+    if let [section @ ("peers" | "many-names"), stores @ ..] = sections {
         let place = interop::prepare_peers()?;
         let mut run = Command::new(program()?);
-        return ended(run.arg("peers").args(stores).env("HOLDLINE_PEERS", place));
+        return ended(run.arg(section).args(stores).env("HOLDLINE_PEERS", place));
     }
     let with_peers = ["redis", "redisson", "redlock"];
     let has_peers = |section: &&str| with_peers.contains(section);

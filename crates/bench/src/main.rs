@@ -7,6 +7,7 @@
 
 mod contend;
 mod cycle;
+mod distance;
 mod etcd;
 mod floor;
 mod handoff;
@@ -36,11 +37,14 @@ fn main() -> ExitCode {
         ["worker", "http", rest @ ..] => server::worker(rest),
         ["worker", "spin"] => peers::spin(),
         ["worker", "peers", rest @ ..] => peers::worker(rest),
+        ["worker", "bare", rest @ ..] => peers::bare_worker(rest),
         ["peers", stores @ ..] => peers::section(stores),
+        ["many-names", stores @ ..] => peers::many_names(stores),
         ["worker", rest @ ..] => handoff::worker(rest),
         [] => all(),
         ["memory"] => memory::section(),
         ["cycle"] => cycle::section(),
+        ["distance"] => distance::section(),
         ["hand-off"] => handoff::section(),
         ["run"] => run::section(),
         ["etcd"] => etcd::section(),
@@ -64,10 +68,11 @@ fn main() -> ExitCode {
             server::crowd(counts.unwrap_or(USUAL_CROWD))
         }
         _ => {
-            let sections = "memory | cycle | hand-off | run | etcd | etcd-costs | zookeeper | \
-                zookeeper-costs | mysql | peers [STORE...] | postgres | postgres-readers | redis | \
-                redis-cluster | redis-leases | redis-scripts | redisson | redlock | sentinel | \
-                server | dashboard | server-crowd[=WAITERSxSTREAMS]";
+            let sections = "memory | cycle | distance | hand-off | run | etcd | etcd-costs | \
+                zookeeper | zookeeper-costs | many-names [STORE...] | mysql | peers [STORE...] | \
+                postgres | postgres-readers | redis | redis-cluster | redis-leases | \
+                redis-scripts | redisson | redlock | sentinel | server | dashboard | \
+                server-crowd[=WAITERSxSTREAMS]";
             Err(format!("usage: holdline-bench [{sections}]").into())
         }
     };

@@ -6,6 +6,9 @@
 // one lock, as often as they can between these two moments of CLOCK_MONOTONIC in nanoseconds. It
 // prints `ran` when all are done. For a line `report` it prints a line for each grant, then `done`:
 // the number of the contender, and when it asked, was granted, began to release and had released.
+//
+// A line `run NAME START END COUNT` is for the first COUNT contenders, each with a lock of its own:
+// NAME/0, NAME/1 and so on.
 package main
 
 import (
@@ -83,7 +86,21 @@ func drive(name, count string, servers []string) error {
 		if startErr != nil || endErr != nil {
 			return fmt.Errorf("no times: %s", lines.Text())
 		}
-		if turns, err = run(all, words[1], start, end); err != nil {
+		names := make([]string, contenders)
+		for number := range names {
+			names[number] = words[1]
+		}
+		if len(words) == 5 {
+			count, err := strconv.Atoi(words[4])
+			if err != nil || count > contenders {
+				return fmt.Errorf("no count: %s", lines.Text())
+			}
+			names = names[:count]
+			for number := range names {
+				names[number] = fmt.Sprint(words[1], "/", number)
+			}
+		}
+		if turns, err = run(all, names, start, end); err != nil {
 			return err
 		}
 		fmt.Println("ran")
@@ -91,18 +108,19 @@ func drive(name, count string, servers []string) error {
 	return nil
 }
 
-func run(all []contender, name string, start, end int64) ([]turn, error) {
-	turns, errs := make([][]turn, len(all)), make([]error, len(all))
+// Each name is for the contender of its place.
+func run(all []contender, names []string, start, end int64) ([]turn, error) {
+	turns, errs := make([][]turn, len(names)), make([]error, len(names))
 	time.Sleep(time.Duration(start - now()))
 	var running sync.WaitGroup
-	for number, contender := range all {
+	for number, name := range names {
 		running.Go(func() {
-			turns[number], errs[number] = contend(number, contender, name, end)
+			turns[number], errs[number] = contend(number, all[number], name, end)
 		})
 	}
 	running.Wait()
 	var joined []turn
-	for number := range all {
+	for number := range names {
 		if errs[number] != nil {
 			return nil, errs[number]
 		}

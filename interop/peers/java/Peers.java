@@ -62,9 +62,12 @@ public class Peers {
             long end = Long.parseLong(words[3]);
             TimeUnit.NANOSECONDS.sleep(start - System.nanoTime());
             List<Future<List<Turn>>> running = new ArrayList<>();
-            for (int number = 0; number < count; number++) {
+            boolean own = words.length == 5;
+            int many = own ? Integer.parseInt(words[4]) : count;
+            for (int number = 0; number < many; number++) {
                 int contender = number;
-                running.add(threads.submit(() -> contend(contender, system, words[1], end)));
+                String name = own ? words[1] + "/" + number : words[1];
+                running.add(threads.submit(() -> contend(contender, system, name, end)));
             }
             turns.clear();
             for (Future<List<Turn>> contender : running) {

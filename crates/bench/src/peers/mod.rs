@@ -6,20 +6,23 @@
 
 mod driver;
 mod judge;
+mod many_names;
 mod process;
 mod stores;
 mod table;
 mod usage;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub(crate) use driver::worker;
+pub(crate) use driver::{bare_worker, worker};
+pub(crate) use many_names::section as many_names;
 pub(crate) use process::spin;
 pub(crate) use usage::processor_time;
 
 use crate::rounds::Failure;
-use process::{AwakeCores, Driver};
+use process::{AwakeCores, Driver, Task};
 use stores::{Kind, Server, Store, System};
 use table::Figures;
 
@@ -49,35 +52,28 @@ const AWAKE: &str = "awake";
 
 /// Runs these stores, or all of them, and prints a table in Markdown.
 pub(crate) fn section(words: &[&str]) -> Result<(), Failure> {
-    let place = std::env::var_os("HOLDLINE_PEERS").map(PathBuf::from);
-    let place = place.ok_or("run this by `cargo xtask bench peers`, which prepares the peers")?;
+    let place = place().ok_or("run this by `cargo xtask bench peers`, which prepares the peers")?;
     let (awake, words): (Vec<&str>, Vec<&str>) = words.iter().partition(|word| **word == AWAKE);
-    let known = |word: &&str| stores::ALL.iter().any(|store| store.word == *word);
-    if let Some(word) = words.iter().find(|word| !known(word)) {
-        let all: Vec<&str> = stores::ALL.iter().map(|store| store.word).collect();
-        return Err(format!("no such store: {word}; there are {}", all.join(", ")).into());
-    }
+    let stores = stores::chosen(stores::ALL.iter(), &words)?;
     let _cores = awake.first().map(|_| AwakeCores::keep()).transpose()?;
     let cells = if awake.is_empty() { &CELLS[..] } else { &CELLS[..1] };
     table::print_head();
-    let mut versions = Vec::new();
+    let mut seen = Vec::new();
     let mut overlaps = 0;
-    for store in stores::ALL.iter().filter(|s| words.is_empty() || words.contains(&s.word)) {
+    for store in stores {
         let server = Server::start(store)?;
         for kind in store.kinds {
             for cell in cells {
                 overlaps +=
                     measure(&Ground { place: &place, server: &server, store }, kind, *cell)?
                         .iter()
-                        .inspect(|side| versions.push(side.version()))
+                        .inspect(|side| seen.extend(side.version()))
                         .map(|side| side.figures.overlaps())
                         .sum::<usize>();
             }
         }
     }
-    versions.sort();
-    versions.dedup();
-    println!("\nVersions: {}.", versions.join(", "));
+    println!("\nVersions: {}.", versions(seen));
     match overlaps {
         0 => Ok(()),
         _ => Err(format!("{overlaps} grants began while another contender held the lock").into()),
@@ -99,10 +95,24 @@ struct Side {
 }
 
 impl Side {
-    fn version(&self) -> String {
-        let version = self.drivers.first().map_or("", |driver| &driver.version);
-        format!("{} {version}", self.system.title)
+    fn version(&self) -> Option<Version> {
+        self.drivers.first().map(|driver| (self.system, driver.version.clone()))
     }
+}
+
+/// A system, and the version that its driver printed.
+type Version = (&'static System, String);
+
+/// Lists versions, each once.
+fn versions(seen: Vec<Version>) -> String {
+    let title = |(system, version): Version| format!("{} {version}", system.title);
+    let titles: BTreeSet<String> = seen.into_iter().map(title).collect();
+    titles.into_iter().collect::<Vec<_>>().join(", ")
+}
+
+/// Where `cargo xtask bench` has prepared other libraries.
+fn place() -> Option<PathBuf> {
+    std::env::var_os("HOLDLINE_PEERS").map(PathBuf::from)
 }
 
 /// Runs all systems of a kind in turn, and prints a row for each.
@@ -116,13 +126,15 @@ fn measure(ground: &Ground<'_>, kind: &Kind, cell: Cell) -> Result<Vec<Side>, Fa
         let name = format!("{}-{number}", kind.word);
         let mut side = Side { system, drivers, name, figures: Figures::default() };
         let warm_up = if system.is_jvm() { WARM_UP_JVM } else { WARM_UP };
-        process::run(&mut side.drivers, &side.name, warm_up, &[])?;
+        let task = Task { name: &side.name, time: warm_up, names: None };
+        process::run(&mut side.drivers, task, &[])?;
         sides.push(side);
     }
     let servers = ground.server.pids();
     for _ in 0..ROUNDS {
         for side in &mut sides {
-            let ran = process::run(&mut side.drivers, &side.name, TIME, &servers)?;
+            let task = Task { name: &side.name, time: TIME, names: None };
+            let ran = process::run(&mut side.drivers, task, &servers)?;
             let verdict = judge::judge(&ran.grants, &ran.window, cell.processes * cell.contenders);
             side.figures.add(verdict, &ran);
         }

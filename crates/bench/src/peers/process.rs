@@ -114,19 +114,25 @@ pub(super) struct Ran {
     pub(super) servers: Duration,
 }
 
-/// Lets all contenders take and release the lock of this name for so long.
-pub(super) fn run(
-    drivers: &mut [Driver],
-    name: &str,
-    time: Duration,
-    servers: &[u32],
-) -> Result<Ran, Failure> {
+/// What contenders do: for so long they take and release one lock, or each a lock of its own.
+#[derive(Clone, Copy)]
+pub(super) struct Task<'a> {
+    pub(super) name: &'a str,
+    pub(super) time: Duration,
+    /// How many contenders take part, each with a name of its own. `None`: all, for one name.
+    pub(super) names: Option<usize>,
+}
+
+/// Lets the contenders of these drivers do it at the same time.
+pub(super) fn run(drivers: &mut [Driver], task: Task<'_>, servers: &[u32]) -> Result<Ran, Failure> {
+    let Task { name, time, names } = task;
+    let names = names.map(|count| format!(" {count}")).unwrap_or_default();
     let ids: Vec<u32> = drivers.iter().map(|driver| driver.child.id()).collect();
     let before = (processor_time(&ids)?, processor_time(servers)?);
     let start = now()? + u64::try_from(AHEAD.as_nanos())?;
     let window = start..start + u64::try_from(time.as_nanos())?;
     for driver in &mut *drivers {
-        driver.send(&format!("run {name} {} {}", window.start, window.end))?;
+        driver.send(&format!("run {name} {} {}{names}", window.start, window.end))?;
     }
     for driver in &*drivers {
         let line = driver.line(AHEAD + time + LIMIT)?;

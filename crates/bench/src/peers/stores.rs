@@ -3,14 +3,18 @@
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::Command;
+use std::time::Duration;
 
 use holdline::redlock;
 use holdline_services::{
-    EtcdConfig, EtcdServer, MariaDbConfig, MariaDbServer, PostgresConfig, PostgresServer,
-    RedisConfig, RedisServer, ZooKeeper, ZooKeeperConfig,
+    ClusterConfig, EtcdConfig, EtcdServer, MariaDbConfig, MariaDbServer, PostgresConfig,
+    PostgresServer, RedisCluster, RedisConfig, RedisServer, SentinelConfig, SentinelGroup,
+    ZooKeeper, ZooKeeperConfig,
 };
 
 use crate::rounds::Failure;
+use crate::run::Scratch;
+use crate::server::Host;
 
 /// A store, and how it is named on the command line and in the table.
 pub(super) struct Store {
@@ -37,6 +41,8 @@ enum How {
     Holdline(&'static str),
     Go(&'static str),
     Java(&'static str),
+    /// The bare commands that a lock on Redis needs at least.
+    Bare,
 }
 
 const fn holdline(parameters: &'static str) -> System {
@@ -144,6 +150,36 @@ pub(super) const ALL: &[Store] = &[
     },
 ];
 
+/// The stores that these words name; without words all of them.
+pub(super) fn chosen(
+    stores: impl Iterator<Item = &'static Store>,
+    words: &[&str],
+) -> Result<Vec<&'static Store>, Failure> {
+    let all: Vec<&Store> = stores.collect();
+    if let Some(word) = words.iter().find(|word| !all.iter().any(|store| store.word == **word)) {
+        let known: Vec<&str> = all.iter().map(|store| store.word).collect();
+        return Err(format!("no such store: {word}; there are {}", known.join(", ")).into());
+    }
+    Ok(all.into_iter().filter(|s| words.is_empty() || words.contains(&s.word)).collect())
+}
+
+/// What only Holdline has, or what other libraries have no driver for.
+pub(super) const OTHERS: &[Store] = &[
+    of_holdline("memory", "memory, in the client"),
+    of_holdline("local", "local, in the client"),
+    of_holdline("sentinel", "Redis with Sentinels"),
+    of_holdline("cluster", "Redis Cluster × 3"),
+    of_holdline("http", "Holdline's server on memory"),
+];
+
+const fn of_holdline(word: &'static str, title: &'static str) -> Store {
+    const KINDS: &[Kind] = &[Kind { word: "fenced", title: "fenced", systems: &[holdline("")] }];
+    Store { word, title, kinds: KINDS }
+}
+
+pub(super) const BARE: System =
+    System { title: "`SET NX PX` and a compare-and-delete, pipelined", how: How::Bare };
+
 /// The table of ShedLock's documentation.
 const ROWS: &str = "create table shedlock (name varchar(64) not null, lock_until timestamp(6) \
     not null, locked_at timestamp(6) not null, locked_by varchar(255) not null, \
@@ -157,6 +193,11 @@ pub(super) enum Server {
     ZooKeeper(ZooKeeper),
     Postgres(PostgresServer),
     MariaDb(MariaDbServer),
+    Memory,
+    Local(Scratch),
+    Sentinel(SentinelGroup),
+    Cluster(RedisCluster),
+    Http(Host),
 }
 
 impl Server {
@@ -172,6 +213,18 @@ impl Server {
                 server.sql(ROWS);
                 Server::Postgres(server)
             }
+            "memory" => Server::Memory,
+            "local" => Server::Local(Scratch::new("many-names")?),
+            "sentinel" => {
+                let group = SentinelGroup::try_start(&SentinelConfig::default())?;
+                group.settle(0);
+                Server::Sentinel(group)
+            }
+            "cluster" => {
+                let calm = ClusterConfig::default().with_node_timeout(Duration::from_secs(60));
+                Server::Cluster(RedisCluster::try_start(&calm.with_size(3, 0))?)
+            }
+            "http" => Server::Http(Host::serve("memory:many-names", 1_000, 1_000)?),
             _ => {
                 let config = crate::mysql::USUAL.iter().copied();
                 let config =
@@ -204,6 +257,10 @@ impl Server {
             Server::ZooKeeper(server) => vec![server.pid(0)],
             Server::Postgres(server) => vec![server.pid()],
             Server::MariaDb(server) => vec![server.pid()],
+            Server::Memory | Server::Local(_) => Vec::new(),
+            Server::Sentinel(group) => group.servers().iter().map(RedisServer::pid).collect(),
+            Server::Cluster(cluster) => cluster.nodes().iter().map(RedisServer::pid).collect(),
+            Server::Http(host) => vec![host.pid()],
         }
     }
 
@@ -216,6 +273,11 @@ impl Server {
             Server::ZooKeeper(server) => server.url(),
             Server::Postgres(server) => server.url(),
             Server::MariaDb(server) => server.url(),
+            Server::Memory => "memory:many-names".to_owned(),
+            Server::Local(scratch) => format!("local://{}", scratch.path().display()),
+            Server::Sentinel(group) => group.url(),
+            Server::Cluster(cluster) => cluster.url(),
+            Server::Http(host) => format!("http://{}", host.address),
         }
     }
 
@@ -228,6 +290,11 @@ impl Server {
             Server::ZooKeeper(server) => vec![text(server.address(0))],
             Server::Postgres(server) => vec![text(server.address())],
             Server::MariaDb(server) => vec![text(server.address())],
+            Server::Memory
+            | Server::Local(_)
+            | Server::Sentinel(_)
+            | Server::Cluster(_)
+            | Server::Http(_) => Vec::new(),
         }
     }
 
@@ -261,6 +328,16 @@ impl System {
         matches!(self.how, How::Java(_))
     }
 
+    /// Whether it is another library, which `cargo xtask bench` prepares.
+    pub(super) fn is_peer(&self) -> bool {
+        matches!(self.how, How::Go(_) | How::Java(_))
+    }
+
+    /// How many contenders it can have: some have a session of the database for each.
+    pub(super) fn most(&self) -> usize {
+        if matches!(self.how, How::Go("pgx-row" | "mariadb-row")) { 64 } else { usize::MAX }
+    }
+
     /// What starts its driver.
     pub(super) fn command(
         &self,
@@ -274,6 +351,11 @@ impl System {
                 let mut command = Command::new(std::env::current_exe()?);
                 command.args(["worker", "peers", &contenders]);
                 command.arg(format!("{}{parameters}", server.url()));
+                Ok(command)
+            }
+            How::Bare => {
+                let mut command = Command::new(std::env::current_exe()?);
+                command.args(["worker", "bare", &contenders]).args(server.addresses());
                 Ok(command)
             }
             How::Go(word) => {

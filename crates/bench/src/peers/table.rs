@@ -80,6 +80,39 @@ pub(super) fn print_rows(title: &str, sides: &[(&str, &Figures)], contended: boo
     }
 }
 
+pub(super) fn print_many_names_head() {
+    println!(
+        "| store | client | names | grants/s | beside the best peer | p50, p99 of a `lock()` | \
+         processor time for a grant: client, server |"
+    );
+    println!("|---|---|---|---|---|---|---|");
+}
+
+/// Prints a row for each system; the first one is ours, and only peers are compared with it.
+pub(super) fn print_many_names(title: &str, names: usize, sides: &[Row<'_>]) {
+    let ours = sides.first().map_or(Vec::new(), |row| row.figures.rates(false));
+    let peers = sides.iter().filter(|row| row.is_peer).map(|row| (row.client, row.figures));
+    let beside = best(&ours, &peers.collect::<Vec<_>>(), false);
+    for (number, Row { client, figures, .. }) in sides.iter().enumerate() {
+        println!(
+            "| {title} | {client} | {names} | {:.0} | {} | {}, {} | {}, {} |",
+            figures.median(|round| round.rate(round.verdict.grants)),
+            if number == 0 { &beside } else { "" },
+            time(figures.median(|round| real(round.verdict.wait_p50))),
+            time(figures.median(|round| real(round.verdict.wait_p99))),
+            time(figures.median(|round| round.clients)),
+            time(figures.median(|round| round.servers)),
+        );
+    }
+}
+
+/// A system in the table of many names.
+pub(super) struct Row<'a> {
+    pub(super) client: &'a str,
+    pub(super) figures: &'a Figures,
+    pub(super) is_peer: bool,
+}
+
 /// Our rate ÷ that of the fastest peer: the median of the rounds' ratios.
 fn best(ours: &[f64], peers: &[(&str, &Figures)], contended: bool) -> String {
     let rates = peers.iter().map(|(name, figures)| (name, figures.rates(contended)));

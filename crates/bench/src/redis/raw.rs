@@ -105,14 +105,25 @@ impl Raw {
         keys: &[String],
         time: Duration,
     ) -> Result<usize, Failure> {
+        let mut ended = 0;
+        let count = |reply: Answered| ended += usize::from(!reply.taken);
+        self.each_reply(keys, Instant::now() + time, count).await?;
+        Ok(ended)
+    }
+
+    /// Keeps a cycle for each of the keys under way until then, and passes each reply on.
+    pub(crate) async fn each_reply(
+        &mut self,
+        keys: &[String],
+        deadline: Instant,
+        mut answered: impl FnMut(Answered),
+    ) -> Result<(), Failure> {
         let mut under_way: VecDeque<(usize, bool)> = VecDeque::with_capacity(keys.len());
         let mut bytes = Vec::new();
         for (task, key) in keys.iter().enumerate() {
             resp::write(&mut bytes, &self.take(key));
             under_way.push_back((task, true));
         }
-        let mut ended = 0;
-        let deadline = Instant::now() + time;
         while Instant::now() < deadline {
             self.stream.write_all(&bytes).await?;
             bytes.clear();
@@ -121,18 +132,25 @@ impl Raw {
             while let Some(length) = resp::frame(&self.read[at..])? {
                 at += length;
                 let Some((task, taken)) = under_way.pop_front() else { break };
+                answered(Answered { task, taken });
                 if taken {
                     resp::write(&mut bytes, &["EVALSHA", &self.give, "1", &keys[task], VALUE]);
                 } else {
-                    ended += 1;
                     resp::write(&mut bytes, &self.take(&keys[task]));
                 }
                 under_way.push_back((task, !taken));
             }
             self.read.drain(..at);
         }
-        Ok(ended)
+        Ok(())
     }
+}
+
+/// A reply: the key of this task is taken, or given back.
+#[derive(Clone, Copy)]
+pub(crate) struct Answered {
+    pub(crate) task: usize,
+    pub(crate) taken: bool,
 }
 
 /// This many keys.

@@ -55,6 +55,10 @@ impl Host {
         Ok(Host { child, address })
     }
 
+    pub(crate) fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the resident memory of the process in KiB.
     pub(crate) fn resident_kib(&self) -> Result<u64, Failure> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.child.id()))?;

@@ -12,5 +12,5 @@ mod raw;
 
 pub(crate) use crowd::section as crowd;
 pub(crate) use cycles::section;
-pub(crate) use host::worker;
+pub(crate) use host::{Host, worker};
 pub(crate) use pages::section as pages;

@@ -279,6 +279,31 @@ fn doctor_reports_problems_and_their_fixes() {
     }
 }
 
+/// What `doctor` says of holds that are longer than this.
+fn holds(world: &World, limit: &str) -> Value {
+    let output = world.run(&["--json", "doctor", "--longest-hold", limit]);
+    let found: Value = serde_json::from_str(&output.stdout).expect("an object");
+    let mut findings = found["findings"].as_array().expect("findings").iter();
+    findings.find(|finding| finding["check"] == "holds").expect("the check").clone()
+}
+
+#[test]
+fn doctor_reports_a_hold_beyond_the_limit_and_who_has_it() {
+    let world = World::new();
+    let none = holds(&world, "1h");
+    assert_eq!((&none["health"], &none["found"]), (&"ok".into(), &"nothing is held".into()));
+    assert!(!world.path("store/locks.db").exists(), "doctor made a store");
+    let _holder = world.hold(&["a"]);
+    let short = holds(&world, "1h");
+    let found = short["found"].as_str().expect("a text");
+    assert_eq!(short["health"], "ok");
+    assert!(found.starts_with("1 held; the longest: a by ") && found.contains("(pid "), "{found}");
+    // A millisecond of the store's clock has passed some time after the grant.
+    crate::world::eventually("a warning", || holds(&world, "1ms")["health"] == "warning");
+    let fix = holds(&world, "1ms")["fix"].as_str().expect("a fix").to_owned();
+    assert!(fix.starts_with("1 held for more than "), "{fix}");
+}
+
 #[test]
 fn a_job_that_ends_before_its_wrapper_notices_the_revoke_has_lost() {
     let world = World::new();

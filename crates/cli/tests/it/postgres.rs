@@ -28,7 +28,8 @@ fn a_job_holds_the_name_and_tokens_grow() {
 #[test]
 fn reading_verbs_create_no_schema() {
     let (server, world) = (PostgresServer::start(PostgresConfig::default()), World::new());
-    for arguments in [&["who", "demo"][..], &["ls"], &["explain"], &["doctor"], &["wait", "demo"]] {
+    let doctor: &[&str] = &["doctor", "--longest-hold", "1h"];
+    for arguments in [&["who", "demo"][..], &["ls"], &["explain"], doctor, &["wait", "demo"]] {
         let looked = run(&world, &server.url(), arguments);
         assert!(matches!(looked.code, 0..=2), "{looked:?}");
     }

@@ -173,6 +173,9 @@ fn doctor_looks_at_the_set_and_at_each_server() {
     assert_eq!(well.code, 1, "only a password is missing: {well:?}");
     assert!(well.stdout.contains("all 3: noeviction"), "{well:?}");
     assert!(well.stdout.ends_with("warning: 11 ok, 1 warning, 0 errors\n"), "{well:?}");
+    let holds = redlock.run(&["doctor", "--longest-hold", "1h"]);
+    assert_eq!(holds.code, 1, "{holds:?}");
+    assert!(holds.stdout.contains("to do: not checked: "), "{holds:?}");
     let explained = redlock.run(&["explain"]);
     assert!(explained.stdout.contains("A majority of its servers must agree"), "{explained:?}");
     let bare = format!("{}&dialect=plain&fencing=off", redlock.url());

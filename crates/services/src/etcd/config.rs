@@ -4,6 +4,7 @@ use crate::wheel::{Wheel, target_directory};
 use crate::{Failure, programs};
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 /// Where the program lies if it is not on the search path.
 const PROGRAM: &str = "HOLDLINE_ETCD";
@@ -106,6 +107,7 @@ pub struct EtcdConfig {
     pub(super) tls: bool,
     pub(super) client_certificates: bool,
     pub(super) quota: Option<u64>,
+    pub(super) round_trip: Duration,
 }
 
 impl EtcdConfig {
@@ -120,6 +122,14 @@ impl EtcdConfig {
     #[must_use]
     pub fn flavour(&self) -> EtcdFlavour {
         self.flavour
+    }
+
+    /// Puts so long a round trip between the members of a cluster, each of which is then a region
+    /// of its own. Heartbeats and elections have times that fit.
+    #[must_use]
+    pub fn with_distance(mut self, round_trip: Duration) -> Self {
+        self.round_trip = round_trip;
+        self
     }
 
     /// Asks for user and password: `root` has this one.

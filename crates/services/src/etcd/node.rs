@@ -6,7 +6,7 @@ use crate::Scratch;
 use crate::hosts::Host;
 use crate::ports::Port;
 use crate::server_process::ServerProcess;
-use crate::{Certificates, Failure, programs, spawner};
+use crate::{Certificates, Distance, Failure, programs, spawner};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -27,6 +27,8 @@ pub(super) struct Node {
     host: Option<Host>,
     port: Port,
     peer: Port,
+    /// Between this member and the others.
+    distance: Option<Distance>,
     certificates: Option<Certificates>,
     /// How much of the log was there before the last start.
     started_at: Mutex<usize>,
@@ -40,13 +42,19 @@ impl Node {
                 .map_err(|why| Failure::because("cannot write the key of tokens", why))?;
         }
         let certificates = config.tls.then(|| Certificates::write(directory.path())).transpose()?;
+        let peer = Port::reserve()?;
+        let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, peer.number()));
+        let distance = (!config.round_trip.is_zero())
+            .then(|| Distance::try_start(listens, config.round_trip))
+            .transpose()?;
         Ok(Self {
             process: ServerProcess::new(directory),
             name: name.to_owned(),
             program,
             host: None,
             port: Port::reserve()?,
-            peer: Port::reserve()?,
+            peer,
+            distance,
             certificates,
             started_at: Mutex::new(0),
             config,
@@ -95,7 +103,13 @@ impl Node {
 
     /// How this member is named in the list of all members.
     pub(super) fn as_member(&self) -> String {
-        format!("{}=http://{}:{}", self.name, self.ip(), self.peer.number())
+        format!("{}=http://{}", self.name, self.announced())
+    }
+
+    /// Where the other members reach it.
+    fn announced(&self) -> SocketAddr {
+        let near = SocketAddr::from((self.ip(), self.peer.number()));
+        self.distance.as_ref().map_or(near, Distance::address)
     }
 
     pub(super) fn relaunch(&self, members: &str) {
@@ -124,6 +138,9 @@ impl Node {
         let scheme = if self.config.tls { "https" } else { "http" };
         let client = format!("{scheme}://{}", self.address());
         let peer = format!("http://{}:{}", self.ip(), self.peer.number());
+        let announced = format!("http://{}", self.announced());
+        // As etcd advises: a heartbeat is no shorter than a round trip, an election ten times it.
+        let heartbeat = self.config.round_trip.as_millis().max(50);
         let data = self.data();
         let mut arguments: Vec<String> = [
             ("--name", self.name.as_str()),
@@ -131,11 +148,11 @@ impl Node {
             ("--listen-client-urls", &client),
             ("--advertise-client-urls", &client),
             ("--listen-peer-urls", &peer),
-            ("--initial-advertise-peer-urls", &peer),
+            ("--initial-advertise-peer-urls", &announced),
             ("--initial-cluster", members),
             ("--initial-cluster-state", "new"),
-            ("--heartbeat-interval", "50"),
-            ("--election-timeout", "500"),
+            ("--heartbeat-interval", &heartbeat.to_string()),
+            ("--election-timeout", &(heartbeat * 10).to_string()),
             ("--logger", "zap"),
         ]
         .iter()
@@ -242,7 +259,7 @@ impl Node {
         let data = self.data();
         std::fs::remove_dir_all(&data)
             .map_err(|why| Failure::because("what a member has stored cannot be removed", why))?;
-        let peer = format!("http://{}:{}", self.ip(), self.peer.number());
+        let announced = format!("http://{}", self.announced());
         let copy = copy.to_string_lossy();
         let data = data.to_string_lossy();
         self.ctl(&[
@@ -256,7 +273,7 @@ impl Node {
             "--initial-cluster",
             members,
             "--initial-advertise-peer-urls",
-            &peer,
+            &announced,
         ])
         .map(drop)
     }

@@ -1,6 +1,9 @@
 //! `holdline doctor [URL]`.
 
+mod holds;
+
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use clap::Args;
 use holdline_core::{Checkup, Escaped, Finding, Health};
@@ -9,6 +12,7 @@ use serde_json::{Value, json};
 use super::common::AskedEngineArgs;
 use crate::config::Address;
 use crate::console::Console;
+use crate::duration;
 use crate::exit::Exit;
 use crate::failure::Outcome;
 use crate::open_store::of_url;
@@ -21,6 +25,9 @@ use crate::verb::{AtStake, Verb};
 pub(crate) struct DoctorArgs {
     #[command(flatten)]
     engine: AskedEngineArgs,
+    /// Also list all holds, and warn of one that has lasted longer than this (24h)
+    #[arg(long, value_name = "DUR", value_parser = duration::positive)]
+    longest_hold: Option<Duration>,
 }
 
 /// Describes `doctor`.
@@ -31,10 +38,17 @@ pub(crate) fn verb() -> Verb {
 }
 
 /// Checks the health of the engine.
-async fn run(_: &DoctorArgs, address: Address, console: &Console) -> Outcome {
+async fn run(arguments: &DoctorArgs, address: Address, console: &Console) -> Outcome {
     let checkup = holdline::health::checkup(&address.url).await;
-    let checkup = checkup.map_err(|error| of_url(error, &address.url))?;
+    let mut checkup = checkup.map_err(|error| of_url(error, &address.url))?;
     let url = holdline::redact_url(&address.url);
+    if let Some(limit) = arguments.longest_hold {
+        let finding = match checkup.health() {
+            Health::Error => holds::not_checked(),
+            Health::Ok | Health::Warning => holds::check(address, limit).await,
+        };
+        checkup.add(finding);
+    }
     let object = json!({
         "url": url,
         "engine": checkup.engine(),

@@ -8,7 +8,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use holdline_core::json::{FreezeJson, HolderJson, LockJson, WaiterJson};
 pub(crate) use holdline_core::moment::whole_millis as millis;
 use holdline_core::snapshot::coarse;
-use holdline_core::{Escaped, FreezeView, GrantState, HolderView, Snapshot, WaiterView};
+use holdline_core::{
+    Escaped, FreezeView, GrantState, HolderSummary, HolderView, Snapshot, WaiterView,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -178,7 +180,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &summary.mode.to_string(),
             &state,
             &summary.held_for.map(coarse).unwrap_or_default(),
-            &summary.left.map(coarse).unwrap_or_default(),
+            &left(summary),
             &fields.host,
             &pid_text(holder),
             &fields.user,
@@ -188,6 +190,11 @@ fn holders(holders: &[HolderView]) -> Table {
         ]);
     }
     table
+}
+
+/// Returns how long the store keeps a grant.
+pub(crate) fn left(holder: &HolderSummary) -> String {
+    if holder.no_expiry { "no expiry".into() } else { holder.left.map(coarse).unwrap_or_default() }
 }
 
 /// One line for each label of a holder.

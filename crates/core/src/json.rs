@@ -64,6 +64,9 @@ pub struct HolderJson {
     held_for_ms: Option<u64>,
     /// The time until the store ends the grant.
     left_ms: Option<u64>,
+    /// The store never ends the grant by itself, such as a key of another library without an
+    /// expiry.
+    no_expiry: bool,
     #[cfg_attr(feature = "openapi", schema(schema_with = about_schema))]
     about: HolderFields,
 }
@@ -79,6 +82,7 @@ impl From<&HolderSummary> for HolderJson {
             revoke_reason: None,
             held_for_ms: summary.held_for.map(whole_millis),
             left_ms: summary.left.map(whole_millis),
+            no_expiry: summary.no_expiry,
             about: about(&summary.metadata),
         }
     }

@@ -29,6 +29,10 @@ pub struct HolderSummary {
     /// How long the store keeps the grant from now; `None` for a live grant, and in the reply to an
     /// acquire if the engine would have to ask the store once more.
     pub left: Option<Duration>,
+    /// The store never ends the grant by itself, and no process keeps it alive: a lock key of
+    /// another library without an expiry.
+    #[serde(default)]
+    pub no_expiry: bool,
     /// What it states about itself.
     #[serde(with = "as_text")]
     pub metadata: Metadata,
@@ -47,6 +51,9 @@ impl fmt::Display for HolderSummary {
         }
         if let Some(held_for) = self.held_for {
             write!(f, " for {}", coarse(held_for))?;
+        }
+        if self.no_expiry {
+            f.write_str(", without an expiry")?;
         }
         if fields.reason.is_empty() {
             return Ok(());

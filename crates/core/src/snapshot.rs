@@ -129,6 +129,26 @@ pub struct FreezeView {
     pub token: Option<FencingToken>,
 }
 
+/// What the servers of a quorum have under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHolds {
+    /// How many servers the quorum has.
+    pub servers: usize,
+    /// Each holder that some server shows, the one on most servers first.
+    pub holds: Vec<ServerHold>,
+}
+
+/// A holder that servers of a quorum show. Only one on a majority has the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHold {
+    /// The first digits of its lease id.
+    pub lease_id: ShortLeaseId,
+    /// How many servers show it.
+    pub servers: usize,
+    /// On how many of these it never ends.
+    pub without_expiry: usize,
+}
+
 /// The state of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -146,6 +166,9 @@ pub struct Snapshot {
     pub permits_of: Option<u32>,
     /// The freeze, if there is one.
     pub freeze: Option<FreezeView>,
+    /// What the servers of a quorum have; `None` elsewhere, and while the name is not in use.
+    #[serde(default)]
+    pub servers: Option<ServerHolds>,
 }
 
 /// How many holders and how many waiters a snapshot shows at most.
@@ -164,6 +187,7 @@ impl Snapshot {
             queue_length: 0,
             permits_of: None,
             freeze: None,
+            servers: None,
         }
     }
 
@@ -172,9 +196,17 @@ impl Snapshot {
         self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
     }
 
-    /// Returns whether a listing shows the name: it is held, waited for, or frozen.
+    /// Returns whether a listing shows the name: it is held, waited for, or frozen, or some server
+    /// of a quorum has a key that never ends.
     pub fn is_used(&self) -> bool {
-        self.is_held() || self.queue_length > 0 || self.freeze.is_some()
+        let waits = self.queue_length > 0 || self.freeze.is_some();
+        self.is_held() || waits || self.holds_without_expiry().next().is_some()
+    }
+
+    /// Returns the holders that some servers of a quorum keep for ever.
+    pub fn holds_without_expiry(&self) -> impl Iterator<Item = &ServerHold> {
+        let holds = self.servers.iter().flat_map(|servers| &servers.holds);
+        holds.filter(|hold| hold.without_expiry > 0)
     }
 }
 

@@ -12,7 +12,6 @@ use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::{Registry, Unit};
 
 use crate::config::DEFAULT_STORE;
-use crate::shared_keys::SharedKeys;
 
 /// From a tenth of a millisecond to minutes.
 fn times() -> Histogram {
@@ -51,6 +50,15 @@ pub(crate) struct OpenCounts {
     pub(crate) streams: usize,
     pub(crate) sessions: usize,
     pub(crate) leases: usize,
+}
+
+/// What other libraries keep in a store.
+#[derive(Debug, Default)]
+pub(crate) struct SharedKeys {
+    /// Their holders.
+    pub(crate) foreign: usize,
+    /// Holders that the store never ends.
+    pub(crate) without_expiry: usize,
 }
 
 impl Metrics {

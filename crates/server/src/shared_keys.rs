@@ -7,20 +7,12 @@ use std::time::Duration;
 use holdline_core::{Capabilities, HolderView, ListRequest, LockError};
 
 use crate::app::App;
+use crate::metrics::SharedKeys;
 
 /// How often the server counts.
-pub(crate) const INTERVAL: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(60);
 /// How many pages of names are counted.
 const MAX_PAGES: usize = 10;
-
-/// What a store had when the server looked last.
-#[derive(Debug, Default)]
-pub(crate) struct SharedKeys {
-    /// Holders of other libraries.
-    pub(crate) foreign: usize,
-    /// Holders that the store never ends.
-    pub(crate) without_expiry: usize,
-}
 
 /// Returns whether other libraries may hold names of the store: their holders have no tokens, so
 /// only there are holders revoked by their id.

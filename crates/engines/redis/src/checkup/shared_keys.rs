@@ -1,7 +1,8 @@
 //! Counts the lock keys that other libraries share, and those among them that never end, by a
 //! bounded `SCAN`.
 //!
-//! `PTTL`, `OBJECT IDLETIME` and `SCAN` are no uses of a key, so that its idle time stays what it is.
+//! `PTTL`, `OBJECT IDLETIME` and `SCAN` are no uses of a key, so that its idle time stays what it
+//! is.
 
 use std::time::Duration;
 
@@ -204,9 +205,9 @@ fn judge(keys: &SharedKeys, template: &str, may_be_no_locks: bool) -> Finding {
     }
     let name = quoted(&first.name);
     Finding::ok("keys", KEYS, found).warn(format!(
-        "find the client that holds it, and let it set the expiry in the same command (SET key value \
-         NX PX ms). If no client holds it, `holdline who {name}` shows its id, and `holdline revoke \
-         {name} --if-holder ID --now --reason TEXT` ends it, unless its value has changed"
+        "find the client that holds it, and let it set the expiry in the same command (SET key \
+         value NX PX ms). If no client holds it, `holdline who {name}` shows its id, and `holdline \
+         revoke {name} --if-holder ID --now --reason TEXT` ends it, unless its value has changed"
     ))
 }
 
@@ -256,8 +257,8 @@ mod tests {
         };
         let finding = judge(&some, "lock:{name}", false);
         assert_eq!(finding.health(), Health::Warning);
-        let expected = "3 keys match lock:{name}: 3 without an expiry: 'b c' (not used for 2h00m), d \
-                        (not used for 1m00s), a (age unknown)";
+        let expected = "3 keys match lock:{name}: 3 without an expiry: 'b c' (not used for \
+                        2h00m), d (not used for 1m00s), a (age unknown)";
         assert_eq!(finding.found(), expected);
         let fix = finding.fix().expect("a fix");
         assert!(fix.contains("holdline revoke 'b c' --if-holder ID --now"), "{fix}");

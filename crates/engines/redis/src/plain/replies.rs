@@ -19,7 +19,7 @@ pub(crate) struct PlainHolder {
     /// `None` if it has no expiry.
     pub(crate) left: Option<Duration>,
     /// The whole value; of one that is too long for a lock, the beginning.
-    pub(super) bare: Vec<u8>,
+    pub(crate) bare: Vec<u8>,
 }
 
 /// How values are parsed.
@@ -92,9 +92,9 @@ impl PlainHolder {
         self.bare == lease.as_bytes()
     }
 
-    /// Returns whether an operator means this holder: by the id that is shown of it, or by its whole
-    /// value.
-    pub(super) fn has_id(&self, id: &str) -> bool {
+    /// Returns whether an operator means this holder: by the id that is shown of it, or by its
+    /// whole value.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
         !id.is_empty() && (self.bare == id.as_bytes() || self.record.short_id().to_string() == id)
     }
 

@@ -152,8 +152,8 @@ impl RequestContext {
         self.call(&REVOKE, keys, args)
     }
 
-    /// Ends the hold of whoever has this value.
-    pub(super) fn force(&self, name: &LockName, value: &[u8]) -> Call {
+    /// Ends the hold of the client that has this value.
+    pub(crate) fn force(&self, name: &LockName, value: &[u8]) -> Call {
         let mut keys = vec![self.keys.lock(name)];
         keys.extend(self.keys.signal(name));
         self.call(&FORCE, keys, [value.to_vec()])

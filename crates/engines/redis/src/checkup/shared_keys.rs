@@ -46,11 +46,20 @@ struct EndlessKey {
     idle: Option<Duration>,
 }
 
+/// How an operator ends a key.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum EndBy {
+    /// By `holdline revoke --if-holder`.
+    Revoke,
+    /// On this server alone.
+    Hand,
+}
+
 /// Inspects the keys that match the template of a dialect that other libraries share.
-pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
+pub(super) async fn finding(probe: &Probe, options: &RedisOptions, end_by: EndBy) -> Finding {
     let scan = SharedScan::new(options);
     match scan.run(probe).await {
-        Ok(keys) => judge(&keys, options.key_template(), scan.may_be_no_locks()),
+        Ok(keys) => judge(&keys, options.key_template(), scan.may_be_no_locks(), end_by),
         Err(error) => Finding::ok("keys", KEYS, format!("is not permitted: {error}"))
             .warn("allow SCAN and PTTL to this user, or use another user"),
     }
@@ -184,7 +193,7 @@ impl SharedScan {
     }
 }
 
-fn judge(keys: &SharedKeys, template: &str, may_be_no_locks: bool) -> Finding {
+fn judge(keys: &SharedKeys, template: &str, may_be_no_locks: bool, end_by: EndBy) -> Finding {
     let SharedKeys { seen, endless, more } = keys;
     let more = if *more { ", and more that were not looked at" } else { "" };
     let mut found =
@@ -204,10 +213,16 @@ fn judge(keys: &SharedKeys, template: &str, may_be_no_locks: bool) -> Finding {
         return Finding::ok("keys", KEYS, found);
     }
     let name = quoted(&first.name);
+    let end = match end_by {
+        EndBy::Revoke => format!(
+            "`holdline who {name}` shows its id, and `holdline revoke {name} --if-holder ID --now \
+             --reason TEXT` ends it, unless its value has changed"
+        ),
+        EndBy::Hand => "DEL it on this server while none of its clients is at work".to_owned(),
+    };
     Finding::ok("keys", KEYS, found).warn(format!(
         "find the client that holds it, and let it set the expiry in the same command (SET key \
-         value NX PX ms). If no client holds it, `holdline who {name}` shows its id, and `holdline \
-         revoke {name} --if-holder ID --now --reason TEXT` ends it, unless its value has changed"
+         value NX PX ms). If no client holds it, {end}"
     ))
 }
 
@@ -245,7 +260,7 @@ mod tests {
     #[test]
     fn keys_without_an_expiry_are_named_the_oldest_first() {
         let none = SharedKeys { seen: 3, more: true, ..SharedKeys::default() };
-        let finding = judge(&none, "lock:{name}", false);
+        let finding = judge(&none, "lock:{name}", false, EndBy::Revoke);
         assert_eq!(finding.health(), Health::Ok);
         let expected =
             "3 keys match lock:{name}, and more that were not looked at: 0 without an expiry";
@@ -255,14 +270,14 @@ mod tests {
             endless: vec![endless("a", None), endless("b c", Some(7_200)), endless("d", Some(60))],
             more: false,
         };
-        let finding = judge(&some, "lock:{name}", false);
+        let finding = judge(&some, "lock:{name}", false, EndBy::Revoke);
         assert_eq!(finding.health(), Health::Warning);
         let expected = "3 keys match lock:{name}: 3 without an expiry: 'b c' (not used for \
                         2h00m), d (not used for 1m00s), a (age unknown)";
         assert_eq!(finding.found(), expected);
         let fix = finding.fix().expect("a fix");
         assert!(fix.contains("holdline revoke 'b c' --if-holder ID --now"), "{fix}");
-        let finding = judge(&some, "{name}", true);
+        let finding = judge(&some, "{name}", true, EndBy::Revoke);
         assert_eq!(finding.health(), Health::Ok);
         assert!(finding.found().ends_with("may be no locks"), "{}", finding.found());
     }

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use holdline_conformance::clock::MachineClock;
 use holdline_core::snapshot::ServerHold;
 use holdline_core::{
-    AcquireReply, AcquireRequest, Engine, ErrorKind, ListRequest, LockName, Operation,
-    OperationReply, Snapshot,
+    AcquireReply, AcquireRequest, Engine, ErrorKind, Finding, Health, ListRequest, LockName,
+    Operation, OperationReply, Snapshot,
 };
-use holdline_redis::QuorumEngine;
+use holdline_redis::{QuorumEngine, quorum_checkup};
 use holdline_services::{RedisConfig, RedisServer};
 
 use crate::support::{Nodes, name, request};
@@ -79,6 +79,15 @@ async fn a_key_without_an_expiry_on_some_servers_is_shown_and_ended() {
         let shown = listed(&engine).await;
         assert_eq!(names(&shown), ["a"], "{parameters}");
         assert_eq!((holds(&shown[0]), shown[0].is_held()), (vec![(1, 1)], false), "{parameters}");
+        let found = quorum_checkup(&nodes.options(parameters), Arc::new(MachineClock)).await;
+        let found = found.expect("good options");
+        let keys = |one: &&Finding| one.check() == "keys" && one.health() == Health::Warning;
+        let leak = found.findings().iter().find(keys).expect("it looks");
+        let address = nodes.servers[0].address().to_string();
+        assert!(leak.found().starts_with(&address), "{parameters}: {leak:?}");
+        assert!(leak.found().contains("1 without an expiry: a ("), "{parameters}: {leak:?}");
+        let fix = leak.fix().expect("a fix");
+        assert_eq!(fix.contains("holdline revoke"), parameters == BARE, "{fix}");
         say(&nodes.servers[1], "SETNX lock:a theirs");
         say(&nodes.servers[2], "SET lock:a others PX 600000");
         let shown = engine.inspect(&name()).await.expect("shown");
@@ -100,6 +109,8 @@ async fn a_key_without_an_expiry_on_some_servers_is_shown_and_ended() {
         let done = engine.operate(&revoke(&holder)).await.expect("answered");
         assert_eq!(done, OperationReply::Done);
         let shown = engine.inspect(&name()).await.expect("shown");
-        assert_eq!((holds(&shown), shown.is_held()), (vec![(1, 0)], false), "the other is left");
+        assert!(!shown.is_used() && shown.servers.is_none(), "{shown:?}");
+        let left = nodes.servers[2].raw().say("GET lock:a").expect("an answer");
+        assert_eq!(left.text().as_deref(), Some("others"), "another holder is left");
     }
 }

@@ -54,6 +54,9 @@ impl fmt::Display for Holder {
         if let Some(held_for) = self.summary.held_for {
             write!(f, " for {}", coarse(held_for))?;
         }
+        if self.summary.no_expiry {
+            f.write_str(", without an expiry")?;
+        }
         if fields.reason.is_empty() {
             return Ok(());
         }
@@ -143,6 +146,7 @@ mod tests {
             mode: Mode::Exclusive,
             held_for: Some(Duration::from_secs(61)),
             left: None,
+            no_expiry: false,
             metadata: metadata(pid, host),
         };
         for (pid, keepers, expected) in [

@@ -7,8 +7,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use holdline_core::json::{FreezeJson, HolderJson, LockJson, WaiterJson};
 pub(crate) use holdline_core::moment::whole_millis as millis;
-use holdline_core::snapshot::coarse;
-use holdline_core::{Escaped, FreezeView, GrantState, HolderView, Snapshot, WaiterView};
+use holdline_core::snapshot::{ServerHold, coarse};
+use holdline_core::{
+    Escaped, FreezeView, GrantState, HolderSummary, HolderView, Snapshot, WaiterView,
+};
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -113,6 +115,15 @@ pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
         };
         let _ = writeln!(text, "{until}: {}", Escaped(&freeze.reason));
     }
+    for hold in odd_holds(snapshot) {
+        let count = snapshot.servers.as_ref().map_or(0, |servers| servers.servers);
+        let ServerHold { lease_id, servers, without_expiry } = hold;
+        let _ = write!(text, "{lease_id} is on {servers} of {count} servers");
+        let _ = match without_expiry {
+            0 => writeln!(text),
+            without => writeln!(text, ", without an expiry on {without}"),
+        };
+    }
     if !snapshot.holders.is_empty() {
         let (heading, rows) = holders(&snapshot.holders).lines("  ");
         text.extend([console.heading(&heading), rows]);
@@ -131,12 +142,23 @@ pub(crate) fn text(snapshot: &Snapshot, console: &Console) -> String {
     text
 }
 
+/// Returns the holders on servers of a quorum that a healthy name has not: on a minority, or
+/// without an expiry.
+fn odd_holds(snapshot: &Snapshot) -> impl Iterator<Item = &ServerHold> {
+    let count = snapshot.servers.as_ref().map_or(0, |servers| servers.servers);
+    let holds = snapshot.servers.iter().flat_map(|servers| &servers.holds);
+    holds.filter(move |hold| 2 * hold.servers <= count || hold.without_expiry > 0)
+}
+
 /// Returns the state of a name in a few words.
 pub(crate) fn summary(snapshot: &Snapshot) -> String {
     let frozen = snapshot.freeze.as_ref().is_some_and(|freeze| freeze.active);
     let count = snapshot.holder_count;
     match (snapshot.permits_of, count) {
         _ if frozen => "frozen".into(),
+        (_, 0) if snapshot.holds_without_expiry().next().is_some() => {
+            "free, a server has no expiry".into()
+        }
         (_, 0) => "free".into(),
         (Some(of), _) => {
             let held: u32 =
@@ -178,7 +200,7 @@ fn holders(holders: &[HolderView]) -> Table {
             &summary.mode.to_string(),
             &state,
             &summary.held_for.map(coarse).unwrap_or_default(),
-            &summary.left.map(coarse).unwrap_or_default(),
+            &left(summary),
             &fields.host,
             &pid_text(holder),
             &fields.user,
@@ -188,6 +210,11 @@ fn holders(holders: &[HolderView]) -> Table {
         ]);
     }
     table
+}
+
+/// Returns how long the store keeps a grant.
+pub(crate) fn left(holder: &HolderSummary) -> String {
+    if holder.no_expiry { "no expiry".into() } else { holder.left.map(coarse).unwrap_or_default() }
 }
 
 /// One line for each label of a holder.

@@ -399,6 +399,7 @@ mod tests {
             mode: Mode::Exclusive,
             held_for: Some(Duration::from_secs(61)),
             left: None,
+            no_expiry: false,
             metadata: Metadata::from_encoded(
                 r#"{"program":"a\u001b[31mb","pid":9,"reason":"why"}"#,
             )

@@ -11,7 +11,9 @@ use crate::metadata::{HolderFields, Metadata};
 use crate::mode::Mode;
 use crate::moment::whole_millis;
 use crate::name::LockName;
-use crate::snapshot::{FreezeView, GrantState, HolderSummary, HolderView, Snapshot, WaiterView};
+use crate::snapshot::{
+    FreezeView, GrantState, HolderSummary, HolderView, ServerHolds, Snapshot, WaiterView,
+};
 use crate::token::FencingToken;
 
 /// How a lock is held.
@@ -64,6 +66,9 @@ pub struct HolderJson {
     held_for_ms: Option<u64>,
     /// The time until the store ends the grant.
     left_ms: Option<u64>,
+    /// The store never ends the grant by itself, such as a key of another library without an
+    /// expiry.
+    no_expiry: bool,
     #[cfg_attr(feature = "openapi", schema(schema_with = about_schema))]
     about: HolderFields,
 }
@@ -79,6 +84,7 @@ impl From<&HolderSummary> for HolderJson {
             revoke_reason: None,
             held_for_ms: summary.held_for.map(whole_millis),
             left_ms: summary.left.map(whole_millis),
+            no_expiry: summary.no_expiry,
             about: about(&summary.metadata),
         }
     }
@@ -187,6 +193,43 @@ pub struct LockJson {
     /// The total of permits, if the name is a semaphore.
     permits_of: Option<u32>,
     freeze: Option<FreezeJson>,
+    /// What the servers of a quorum have under the name; `null` on any other store, and while it
+    /// is not in use.
+    servers: Option<ServersJson>,
+}
+
+/// What the servers of a quorum have under a name.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ServersBody))]
+pub struct ServersJson {
+    /// How many servers the quorum has.
+    count: usize,
+    /// Each holder that some server shows, the one on most servers first.
+    holds: Vec<ServerHoldJson>,
+}
+
+/// A holder that servers of a quorum show. Only one on a majority has the name.
+#[derive(Clone, Debug, Serialize)]
+#[cfg_attr(feature = "openapi", derive(utoipa::ToSchema), schema(as = ServerHoldBody))]
+pub struct ServerHoldJson {
+    /// The first eight digits of the lease id.
+    #[cfg_attr(feature = "openapi", schema(value_type = String))]
+    lease_id: ShortLeaseId,
+    /// How many servers show it.
+    servers: usize,
+    /// On how many of these it never ends.
+    without_expiry: usize,
+}
+
+impl From<&ServerHolds> for ServersJson {
+    fn from(servers: &ServerHolds) -> ServersJson {
+        let holds = servers.holds.iter().map(|hold| ServerHoldJson {
+            lease_id: hold.lease_id,
+            servers: hold.servers,
+            without_expiry: hold.without_expiry,
+        });
+        ServersJson { count: servers.servers, holds: holds.collect() }
+    }
 }
 
 impl From<&Snapshot> for LockJson {
@@ -200,6 +243,7 @@ impl From<&Snapshot> for LockJson {
             queue: snapshot.queue.iter().map(WaiterJson::from).collect(),
             permits_of: snapshot.permits_of,
             freeze: snapshot.freeze.as_ref().map(FreezeJson::from),
+            servers: snapshot.servers.as_ref().map(ServersJson::from),
         }
     }
 }

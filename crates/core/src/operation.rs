@@ -195,7 +195,8 @@ impl Operation {
         capabilities.lacks(match self {
             Operation::Revoke { .. } => "revoke",
             Operation::RevokeHolder { .. } => {
-                "revoking a holder by its id: name its fencing token (`dialect=redisson` has it)"
+                "revoking a holder by its id: name its fencing token (only Redis with another \
+                 library's dialect has it)"
             }
             Operation::RemoveWaiter { .. } => "removing a waiter from the queue",
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => "freeze",

@@ -29,6 +29,10 @@ pub struct HolderSummary {
     /// How long the store keeps the grant from now; `None` for a live grant, and in the reply to an
     /// acquire if the engine would have to ask the store once more.
     pub left: Option<Duration>,
+    /// The store never ends the grant by itself, and no process keeps it alive: a lock key of
+    /// another library without an expiry.
+    #[serde(default)]
+    pub no_expiry: bool,
     /// What it states about itself.
     #[serde(with = "as_text")]
     pub metadata: Metadata,
@@ -47,6 +51,9 @@ impl fmt::Display for HolderSummary {
         }
         if let Some(held_for) = self.held_for {
             write!(f, " for {}", coarse(held_for))?;
+        }
+        if self.no_expiry {
+            f.write_str(", without an expiry")?;
         }
         if fields.reason.is_empty() {
             return Ok(());
@@ -122,6 +129,26 @@ pub struct FreezeView {
     pub token: Option<FencingToken>,
 }
 
+/// What the servers of a quorum have under a name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHolds {
+    /// How many servers the quorum has.
+    pub servers: usize,
+    /// Each holder that some server shows, the one on most servers first.
+    pub holds: Vec<ServerHold>,
+}
+
+/// A holder that servers of a quorum show. Only one on a majority has the name.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ServerHold {
+    /// The first digits of its lease id.
+    pub lease_id: ShortLeaseId,
+    /// How many servers show it.
+    pub servers: usize,
+    /// On how many of these it never ends.
+    pub without_expiry: usize,
+}
+
 /// The state of a name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Snapshot {
@@ -139,6 +166,9 @@ pub struct Snapshot {
     pub permits_of: Option<u32>,
     /// The freeze, if there is one.
     pub freeze: Option<FreezeView>,
+    /// What the servers of a quorum have; `None` elsewhere, and while the name is not in use.
+    #[serde(default)]
+    pub servers: Option<ServerHolds>,
 }
 
 /// How many holders and how many waiters a snapshot shows at most.
@@ -157,6 +187,7 @@ impl Snapshot {
             queue_length: 0,
             permits_of: None,
             freeze: None,
+            servers: None,
         }
     }
 
@@ -165,9 +196,17 @@ impl Snapshot {
         self.holder_count > 0 || self.freeze.as_ref().is_some_and(|freeze| freeze.active)
     }
 
-    /// Returns whether a listing shows the name: it is held, waited for, or frozen.
+    /// Returns whether a listing shows the name: it is held, waited for, or frozen, or some server
+    /// of a quorum has a key that never ends.
     pub fn is_used(&self) -> bool {
-        self.is_held() || self.queue_length > 0 || self.freeze.is_some()
+        let waits = self.queue_length > 0 || self.freeze.is_some();
+        self.is_held() || waits || self.holds_without_expiry().next().is_some()
+    }
+
+    /// Returns the holders that some servers of a quorum keep for ever.
+    pub fn holds_without_expiry(&self) -> impl Iterator<Item = &ServerHold> {
+        let holds = self.servers.iter().flat_map(|servers| &servers.holds);
+        holds.filter(|hold| hold.without_expiry > 0)
     }
 }
 

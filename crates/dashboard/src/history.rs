@@ -379,6 +379,7 @@ mod tests {
             mode: Mode::Exclusive,
             held_for: None,
             left: Some(SECOND * u32::try_from(left).expect("small")),
+            no_expiry: false,
             metadata: Metadata::default(),
         };
         let state = GrantState::Held;

@@ -25,6 +25,7 @@ use crate::json::Json;
 use crate::metrics::OpenCounts;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
+use crate::shared_keys;
 
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -141,12 +142,15 @@ pub(crate) async fn store_readyz(State(app): State<App>) -> Result<Json<ReadyBod
 }
 
 /// Looks at each store every few seconds, so that an outage is noticed when nobody asks. Runs as
-/// long as the server.
+/// long as the server. What other libraries keep in them is counted rarely.
 pub(crate) async fn watch_stores(app: &App) {
-    loop {
-        join_all(app.stores().map(look)).await;
-        tokio::time::sleep(LOOK).await;
-    }
+    let looks = async {
+        loop {
+            join_all(app.stores().map(look)).await;
+            tokio::time::sleep(LOOK).await;
+        }
+    };
+    tokio::join!(looks, join_all(app.stores().map(shared_keys::watch)));
 }
 
 async fn has_answered(app: &App) -> bool {

@@ -58,6 +58,7 @@ mod rights;
 mod routes;
 mod serve;
 mod sessions;
+mod shared_keys;
 mod shield;
 mod store_health;
 mod tls;

@@ -40,6 +40,8 @@ pub(crate) struct Metrics {
     connections: Gauge,
     connections_refused: Counter,
     store_up: Family<Labels<1>, Gauge>,
+    foreign_keys: Family<Labels<1>, Gauge>,
+    keys_without_expiry: Family<Labels<1>, Gauge>,
 }
 
 /// How much of what is limited is open now.
@@ -48,6 +50,15 @@ pub(crate) struct OpenCounts {
     pub(crate) streams: usize,
     pub(crate) sessions: usize,
     pub(crate) leases: usize,
+}
+
+/// What other libraries keep in a store.
+#[derive(Debug, Default)]
+pub(crate) struct SharedKeys {
+    /// Their holders.
+    pub(crate) foreign: usize,
+    /// Holders that the store never ends.
+    pub(crate) without_expiry: usize,
 }
 
 impl Metrics {
@@ -67,6 +78,8 @@ impl Metrics {
             connections: Gauge::default(),
             connections_refused: Counter::default(),
             store_up: Family::default(),
+            foreign_keys: Family::default(),
+            keys_without_expiry: Family::default(),
         };
         metrics.register();
         metrics
@@ -115,6 +128,16 @@ impl Metrics {
             "Whether the store answered when the server last looked",
             self.store_up.clone(),
         );
+        registry.register(
+            "foreign_keys",
+            "Locks that clients of other libraries held when the server last counted",
+            self.foreign_keys.clone(),
+        );
+        registry.register(
+            "keys_without_expiry",
+            "Lock keys that the store never ends, when the server last counted",
+            self.keys_without_expiry.clone(),
+        );
     }
 
     /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is
@@ -137,6 +160,7 @@ impl Metrics {
         drop(self.lost.get_or_create(&of(store)));
         drop(self.unrecorded.get_or_create(&of(store)));
         self.store_up(store, true);
+        self.shared_keys(store, &SharedKeys::default());
     }
 
     /// Counts an attempt to acquire.
@@ -161,6 +185,12 @@ impl Metrics {
         self.store_up.get_or_create(&of(store)).set(i64::from(up));
     }
 
+    /// Notes what other libraries keep in the store.
+    pub(crate) fn shared_keys(&self, store: &str, keys: &SharedKeys) {
+        self.foreign_keys.get_or_create(&of(store)).set(number(keys.foreign));
+        self.keys_without_expiry.get_or_create(&of(store)).set(number(keys.without_expiry));
+    }
+
     /// Counts a connection that was opened, or closed.
     pub(crate) fn connection(&self, opened: bool) {
         if opened {
@@ -177,7 +207,6 @@ impl Metrics {
 
     /// Writes all metrics.
     pub(crate) fn text(&self, open: &OpenCounts) -> Option<String> {
-        let number = |count: usize| i64::try_from(count).unwrap_or(i64::MAX);
         self.waiting.set(number(open.waiting));
         self.streams.set(number(open.streams));
         self.sessions.set(number(open.sessions));
@@ -186,6 +215,10 @@ impl Metrics {
         encode(&mut text, &self.registry).ok()?;
         Some(text)
     }
+}
+
+fn number(count: usize) -> i64 {
+    i64::try_from(count).unwrap_or(i64::MAX)
 }
 
 /// Divides the pattern of a route into the name of the store and the pattern within it.

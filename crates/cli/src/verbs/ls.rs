@@ -73,8 +73,8 @@ pub(crate) fn table<'a>(names: impl Iterator<Item = (&'a str, &'a Snapshot)>) ->
         let fields = eldest.map(|holder| holder.metadata.fields()).unwrap_or_default();
         let freeze = snapshot.freeze.as_ref().filter(|freeze| freeze.active);
         let left = match freeze {
-            Some(freeze) => Some(freeze.left),
-            None => eldest.and_then(|holder| holder.left),
+            Some(freeze) => coarse(freeze.left),
+            None => eldest.map(view::left).unwrap_or_default(),
         };
         let pid = snapshot
             .holders
@@ -87,7 +87,7 @@ pub(crate) fn table<'a>(names: impl Iterator<Item = (&'a str, &'a Snapshot)>) ->
             snapshot.name.as_str(),
             &view::summary(snapshot),
             &eldest.and_then(|holder| holder.held_for).map(coarse).unwrap_or_default(),
-            &left.map(coarse).unwrap_or_default(),
+            &left,
             &snapshot.queue_length.to_string(),
             &format!("{}{pid}", fields.program),
             freeze.map_or(&fields.reason, |freeze| &freeze.reason),

@@ -66,8 +66,8 @@ struct Grant {
     /// Only the grant with this token: a later holder is not affected
     #[arg(long, value_name = "N")]
     if_fencing_token: Option<FencingToken>,
-    /// Only this holder, by the id that `who` shows, or UUID:THREAD of a Redisson client: for
-    /// grants without a token, with `dialect=redisson` only
+    /// Only this holder, by the id that `who` shows, its whole value, or UUID:THREAD of a Redisson
+    /// client: for grants without a token, with `dialect=plain` and `dialect=redisson` only
     #[arg(long, value_name = "ID", requires = "now")]
     if_holder: Option<String>,
     /// No grant: this waiter leaves the queue, by the id that `who` shows. Its attempt fails

@@ -46,6 +46,36 @@ fn a_paused_client_is_shown_on_redis() {
     steady(|| shows_it(command));
 }
 
+#[cfg(feature = "redis")]
+#[test]
+fn a_release_that_does_not_compare_ends_the_lock_of_another() {
+    let server = holdline_services::RedisServer::start(Default::default());
+    let world = World::new();
+    let command = |arguments: &[&str]| {
+        let mut command = world.command(arguments);
+        command.env("HOLDLINE_URL", server.url());
+        command
+    };
+    steady(|| {
+        let shown = output(&mut command(&["demo", "broken-patterns"]));
+        assert_eq!(shown.code, 0, "{shown:?}");
+        for text in ["B's lock is gone", "C holds it, too", "nothing is deleted, and A knows"] {
+            assert!(shown.stdout.contains(text), "{text}: {shown:?}");
+        }
+        let too_wide: Vec<_> = shown.stdout.lines().filter(|line| line.len() > 100).collect();
+        assert!(too_wide.is_empty(), "{too_wide:?}");
+        let object = output(&mut command(&["--json", "demo", "broken-patterns"]));
+        let object: Value = serde_json::from_str(&object.stdout).expect("one object");
+        let holders = serde_json::json!({ "bare_del_holders": 2, "holdline_holders": 1 });
+        assert_eq!(object["broken_patterns"], holders);
+    });
+    let left = server.raw().say("KEYS *").expect("the server answers");
+    assert_eq!(left.items().map(<[_]>::len), Some(0), "it leaves nothing: {left:?}");
+    let refused = world.run(&["demo", "broken-patterns"]);
+    assert_eq!(refused.code, 78, "{refused:?}");
+    assert!(refused.stderr.contains("--url redis://HOST"), "{refused:?}");
+}
+
 #[test]
 fn a_store_of_one_process_is_refused() {
     let refused = World::new().run(&["--url", "memory:", "demo", "kleppmann"]);

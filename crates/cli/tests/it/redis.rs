@@ -61,6 +61,44 @@ fn a_lock_is_shared_with_a_plain_client() {
     assert_eq!((bare.code, bare.stdout.trim()), (0, "none"), "{bare:?}");
 }
 
+/// A client crashed between `SETNX` and `EXPIRE`.
+#[test]
+fn a_key_without_an_expiry_is_found_shown_and_ended_safely() {
+    let redis = Redis::start();
+    let url = format!("{}?dialect=plain&key_template=lock:{{name}}", redis.server.url());
+    let run = |arguments: &[&str]| output(redis.world.command(arguments).env("HOLDLINE_URL", &url));
+    let set = |words: &[&str]| redis.server.raw().send(words).expect("the server answers");
+    set(&["SETNX", "lock:order", "1"]);
+    set(&["SET", "lock:other", "theirs", "PX", "600000"]);
+    let doctor = run(&["doctor"]).stdout;
+    assert!(doctor.contains("1 without an expiry: order (not used for"), "{doctor}");
+    assert!(doctor.contains("holdline revoke order --if-holder"), "{doctor}");
+    let listed = run(&["ls"]);
+    assert_eq!(listed.code, 0, "{listed:?}");
+    let marked = |line: &&str| line.contains("no expiry");
+    let lines: Vec<&str> = listed.stdout.lines().filter(marked).collect();
+    assert!(matches!(lines[..], [one] if one.starts_with("order ")), "{listed:?}");
+    let top = run(&["top", "--once"]);
+    assert!(top.stdout.contains("no expiry"), "{top:?}");
+    assert!(run(&["who", "order"]).stdout.contains("no expiry"));
+    let who: serde_json::Value =
+        serde_json::from_str(&run(&["--json", "who", "order"]).stdout).expect("an object");
+    let holder = &who["holders"][0];
+    assert_eq!((&holder["no_expiry"], &holder["left_ms"]), (&true.into(), &().into()), "{who}");
+    let busy = run(&["run", "order", "--try", "--", "true"]);
+    assert!(busy.stderr.contains("a foreign client, without an expiry"), "{busy:?}");
+    let id = holder["lease_id"].as_str().expect("an id");
+    let revoke = |id: &str| {
+        run(&["revoke", "order", "--if-holder", id, "--now", "--reason", "its client is gone"])
+    };
+    set(&["SET", "lock:order", "another"]);
+    assert_eq!(revoke(id).code, 1, "another client has it");
+    set(&["SET", "lock:order", "1"]);
+    assert_eq!(revoke(id).code, 0);
+    assert_eq!(run(&["who", "order"]).code, 1, "it is free");
+    assert_eq!(run(&["run", "order", "--try", "--", "true"]).code, 0);
+}
+
 #[test]
 fn fair_locks_are_those_of_a_store_that_can_order_its_grants() {
     let redis = Redis::start();

@@ -194,8 +194,8 @@ impl Names {
             // One of the script's own is shown as it is.
             "lease_id" if !is_of_script(&value) => self.of("lease", &value),
             "left_ms" if self.without_left => Value::Null,
-            // Not every store knows how old something is.
-            "engine" | "message" | "held_for_ms" | "waited_ms" => Value::Null,
+            // Not every store knows how old something is, and only a quorum has servers.
+            "engine" | "message" | "held_for_ms" | "waited_ms" | "servers" => Value::Null,
             _ if key.ends_with("_ms") => "time".into(),
             _ => self.shape(value),
         }

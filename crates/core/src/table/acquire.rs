@@ -204,6 +204,7 @@ impl<S: Store> Table<'_, S> {
             mode: Mode::Exclusive,
             held_for: None,
             left: Some(self.now.until(freeze.until)),
+            no_expiry: false,
             // A reason with many escaped characters may not fit; then the freeze is shown without
             // it.
             metadata: Metadata::new(&fields).unwrap_or_default(),
@@ -217,6 +218,7 @@ impl<S: Store> Table<'_, S> {
             mode: holder.mode,
             held_for: Some(holder.since.until(self.now)),
             left: holder.left(self.now),
+            no_expiry: false,
             metadata: holder.metadata.clone(),
         }
     }

@@ -35,6 +35,7 @@ impl<S: Store> Table<'_, S> {
                 active: freeze.token.is_some(),
                 token: freeze.token,
             }),
+            servers: None,
         })
     }
 

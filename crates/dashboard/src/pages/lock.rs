@@ -127,6 +127,7 @@ fn holders(lock: &Snapshot, row: Option<&Row>) -> Markup {
                 dt { "Lease left" }
                 dd {
                     @if holder.live { "as long as its processes" }
+                    @else if summary.no_expiry { span.bad { "no expiry" } }
                     @else { (figure(summary.left.map(short))) }
                 }
                 dt { "Slack" } dd { (figure(slack(holder).map(short))) }

@@ -377,6 +377,9 @@ fn state(row: &Row) -> Markup {
 
 fn lease_bar(row: &Row, age: Duration) -> Markup {
     let Some((holder, _)) = row.first() else { return html! { "–" } };
+    if holder.summary.no_expiry {
+        return html! { span.tag.bad { "no expiry" } };
+    }
     let Some(left) = holder.summary.left else { return html! { "no lease" } };
     let left = left.saturating_sub(age);
     let stated = holder.summary.metadata.fields().lease_duration_ms;

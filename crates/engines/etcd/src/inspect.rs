@@ -131,6 +131,7 @@ fn holder(entry: &QueueEntry, lasts: &BTreeMap<i64, Duration>) -> Result<HolderV
             mode: entry.mode(),
             held_for: None,
             left: lasts.get(&entry.kv.lease).copied(),
+            no_expiry: false,
             metadata: metadata_of(entry, record),
         },
     })

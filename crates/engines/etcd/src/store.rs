@@ -251,6 +251,7 @@ pub(crate) fn described(
         mode: entry.mode(),
         held_for: None,
         left,
+        no_expiry: false,
         metadata: metadata_of(entry, record),
     })
 }

@@ -218,9 +218,18 @@ impl Layout {
         format!("{}{{{}}}{}", self.before, escape(name), self.after)
     }
 
+    /// Returns whether every key of the database may be a lock: the template is the name alone.
+    pub(crate) fn matches_every_key(&self) -> bool {
+        self.is_plain() && self.before.is_empty() && self.after.is_empty()
+    }
+
     /// Returns the name whose lock key or data key this is.
     pub(crate) fn name_of(&self, key: &[u8]) -> Option<LockName> {
         let key = std::str::from_utf8(key).ok()?;
+        if self.is_plain() {
+            let name = key.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
+            return LockName::new(name).ok().filter(|name| self.check(name).is_ok());
+        }
         let key = key.strip_suffix(DATA).unwrap_or(key);
         let escaped = key.strip_prefix(self.before.as_str())?.strip_suffix(self.after.as_str())?;
         let escaped = escaped.strip_prefix('{')?.strip_suffix('}')?;
@@ -232,16 +241,26 @@ impl Layout {
 
     /// Returns the pattern of `SCAN` that the keys of all names beginning with `prefix` match.
     pub(crate) fn names_beginning(&self, prefix: &str) -> Vec<u8> {
-        let text = format!("{}{{{}", self.before, escape(prefix));
-        let mut pattern = String::with_capacity(text.len() + 1);
-        for character in text.chars() {
-            if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
-                pattern.push('\\');
-            }
-            pattern.push(character);
+        let mut pattern = String::new();
+        if self.is_plain() {
+            push_literal(&mut pattern, &[&self.before, prefix].concat());
+            pattern.push('*');
+            push_literal(&mut pattern, &self.after);
+        } else {
+            push_literal(&mut pattern, &format!("{}{{{}", self.before, escape(prefix)));
+            pattern.push('*');
         }
-        pattern.push('*');
         pattern.into_bytes()
+    }
+}
+
+/// Adds a text that a pattern of `SCAN` matches as it is.
+fn push_literal(pattern: &mut String, text: &str) {
+    for character in text.chars() {
+        if matches!(character, '*' | '?' | '[' | ']' | '\\' | '^' | '-') {
+            pattern.push('\\');
+        }
+        pattern.push(character);
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use holdline_core::{
     FencingToken, GrantState, HolderFields, HolderSummary, HolderView, LeaseId, Metadata, Mode,
+    ShortLeaseId,
 };
 
 /// The program of a holder that is not ours.
@@ -63,6 +64,16 @@ impl Record {
         (self.token == Some(token)).then_some(self.id)
     }
 
+    /// Returns the id that is shown of the holder.
+    pub(crate) fn short_id(&self) -> ShortLeaseId {
+        self.id.short()
+    }
+
+    /// Returns the token of a grant of ours.
+    pub(crate) fn token(&self) -> Option<FencingToken> {
+        self.token
+    }
+
     /// Returns the holder at `now_us` of the server's clock; `left` is `None` if it has no expiry.
     pub(crate) fn summary(&self, now_us: u64, left: Option<Duration>) -> HolderSummary {
         HolderSummary {
@@ -73,6 +84,7 @@ impl Record {
                 .since_us
                 .map(|since| Duration::from_micros(now_us.saturating_sub(since))),
             left,
+            no_expiry: left.is_none(),
             metadata: self.metadata.clone(),
         }
     }

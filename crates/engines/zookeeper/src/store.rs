@@ -131,6 +131,7 @@ impl Store {
             held_for: None,
             // The servers do not report how long a session has left. For own sessions it is known.
             left: self.lasts(name, entry),
+            no_expiry: false,
             metadata: record.as_ref().map_or_else(Metadata::default, |one| one.holder.clone()),
         };
         Ok(Some((summary, record)))
@@ -153,6 +154,7 @@ impl Store {
             mode: entry.mode(),
             held_for: None,
             left: Some(contender.lasts(self.clock.now())),
+            no_expiry: false,
             metadata: contender.metadata,
         })
     }

@@ -27,6 +27,7 @@ fn blocker(row: &impl Row) -> Result<Option<Box<HolderSummary>>, LockError> {
             mode: row.mode("by_mode", "by_permits", "by_total")?,
             held_for: row.duration("by_held")?,
             left: row.duration("by_rest")?,
+            no_expiry: false,
             metadata: row.metadata("by_metadata")?,
         },
     };
@@ -46,6 +47,7 @@ fn freeze_summary(
         mode: Mode::Exclusive,
         held_for: None,
         left,
+        no_expiry: false,
         // A reason with many escaped characters may not fit; then the freeze is shown without it.
         metadata: Metadata::new(&fields).unwrap_or_default(),
     }
@@ -225,6 +227,7 @@ fn holder(row: &impl Row) -> Result<HolderView, LockError> {
             mode: row.mode("mode", "permits", "total")?,
             held_for: row.duration("passed")?,
             left: row.duration("rest")?,
+            no_expiry: false,
             metadata: row.metadata("metadata")?,
         },
         state,

@@ -71,3 +71,24 @@ async fn waits_are_not_in_the_times_of_requests() {
     until_metrics_have(&ground, of_path).await;
     until_metrics_have(&ground, "holdline_wait_seconds_count{store=\"default\"} 4\n").await;
 }
+
+/// The keys of a store that other libraries share are counted, and those that never end.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn keys_of_other_libraries_are_counted() {
+    let server = RedisServer::start(RedisConfig::default());
+    server.raw().say("SETNX lock:leaked 1").expect("an answer");
+    server.raw().say("SET lock:theirs 1 PX 600000").expect("an answer");
+    let url = format!("{}?dialect=plain&key_template=lock:{{name}}", server.url());
+    let ground = Ground::on(Client::connect(&url).await.expect("connects"), "").await;
+    until_metrics_have(&ground, "holdline_foreign_keys{store=\"default\"} 2\n").await;
+    until_metrics_have(&ground, "holdline_keys_without_expiry{store=\"default\"} 1\n").await;
+    let listed = ground.ask("GET", "/v1/locks", "").await.json();
+    let holder = &listed["locks"][0]["holders"][0];
+    assert_eq!(
+        (&listed["locks"][0]["name"], &holder["no_expiry"]),
+        (&"leaked".into(), &true.into())
+    );
+    ground.acquire("ours", "").await;
+    let ours = ground.ask("GET", "/v1/locks/ours", "").await.json();
+    assert_eq!(ours["holders"][0]["no_expiry"], false);
+}

@@ -1,7 +1,10 @@
 //! `holdline demo`: what goes wrong with locks that expire, and what fencing tokens do about it.
 //!
-//! Read next: `paused`, the client that is paused past its lease; `page`, two columns of output.
+//! Read next: `paused`, the client that is paused past its lease; `broken_patterns`, a release that
+//! does not compare; `page`, two columns of output.
 
+#[cfg(feature = "redis")]
+mod broken_patterns;
 mod page;
 mod paused;
 
@@ -31,6 +34,9 @@ pub(crate) fn verb() -> Verb {
 enum Demo {
     /// A client that is paused past its lease, with fencing tokens and without (M. Kleppmann, 2016)
     Kleppmann,
+    /// A release by a bare DEL, which ends the lock of another client, and the same with Holdline
+    #[cfg(feature = "redis")]
+    BrokenPatterns,
     /// One of the two clients, as a process of its own
     #[command(hide = true)]
     Client(paused::ClientArgs),
@@ -40,6 +46,11 @@ enum Demo {
 pub(crate) async fn run(arguments: &DemoArgs, address: Address, console: &Console) -> Outcome {
     match &arguments.demo {
         Demo::Kleppmann => kleppmann(address, console).await,
+        #[cfg(feature = "redis")]
+        Demo::BrokenPatterns => {
+            let shown = broken_patterns::run(&address, &Page::new(console)).await?;
+            console.only_object(&serde_json::json!({ "broken_patterns": shown }))
+        }
         Demo::Client(client) => client.run(address).await,
     }
 }

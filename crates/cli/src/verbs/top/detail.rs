@@ -106,6 +106,7 @@ fn holder_lines(holder: &HolderView, theme: Theme) -> Vec<Line<'static>> {
     let token = summary.token.map_or_else(|| "none".into(), |token| token.to_string());
     let since = summary.held_for.map_or_else(|| "?".into(), coarse);
     let left = match summary.left {
+        _ if summary.no_expiry => "no expiry: until its client ends it".to_owned(),
         Some(left) => format!("{} left", coarse(left)),
         None => "live: as long as its processes".to_owned(),
     };

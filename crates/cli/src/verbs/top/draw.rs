@@ -274,7 +274,7 @@ fn raw_cell(panel: Panel, stores: &Stores, row: Row, column: &str) -> String {
     match column {
         "HELD" => time(holder.summary.held_for),
         "LEFT" if holder.live => "live".to_owned(),
-        "LEFT" => time(holder.summary.left),
+        "LEFT" => crate::view::left(&holder.summary),
         "TOKEN" => holder.summary.token.map(|token| token.to_string()).unwrap_or_default(),
         "HOLDER" => contender(&holder.summary.metadata),
         _ => match &holder.state {

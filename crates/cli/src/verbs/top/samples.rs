@@ -29,6 +29,7 @@ pub(crate) fn holder(number: u8, program: &str, held_for: u64) -> HolderView {
             mode: Mode::Exclusive,
             held_for: Some(Duration::from_secs(held_for)),
             left: Some(Duration::from_secs(30)),
+            no_expiry: false,
             metadata: metadata(number.into(), program),
         },
         state: GrantState::Held,

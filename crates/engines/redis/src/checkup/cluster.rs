@@ -175,6 +175,7 @@ async fn alone(
     findings.extend(rights::findings(probe, options).await);
     findings.push(inventory::finding(probe, options).await);
     if options.dialect() == Dialect::Redisson {
+        findings.push(redisson::counters(probe, options).await);
         findings.push(redisson::notifications());
     }
     findings

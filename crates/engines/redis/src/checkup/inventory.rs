@@ -5,7 +5,8 @@ use std::time::Duration;
 use holdline_core::lease::MAX_LEASE;
 use holdline_core::{FencingToken, Finding, LockError};
 
-use super::{Probe, redisson};
+use super::Probe;
+use super::shared_keys::{self, EndBy};
 use crate::keys::Layout;
 use crate::options::{Dialect, RedisOptions};
 
@@ -33,11 +34,9 @@ struct Inventory {
 pub(super) async fn finding(probe: &Probe, options: &RedisOptions) -> Finding {
     match options.dialect() {
         Dialect::Native => {}
-        Dialect::Plain => {
-            let found = "not inspected: nothing marks a plain key as a lock";
-            return Finding::ok("keys", KEYS, found);
+        Dialect::Plain | Dialect::Redisson => {
+            return shared_keys::finding(probe, options, EndBy::Revoke).await;
         }
-        Dialect::Redisson => return redisson::counters(probe, options).await,
     }
     let layout = Layout::of(options);
     let looked =

@@ -6,8 +6,8 @@
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
 //! `group` for the sentinels, `replicas` for the replicas that may be promoted, `cluster` for the
 //! masters of one, `rights` for the user's rights, `inventory` for the keys under our names,
-//! `redisson` for those of Redisson's dialect,
-//! `quorum` for the servers of a quorum.
+//! `shared_keys` for those that other libraries share, `redisson` for the counters of Redisson's
+//! dialect, `quorum` for the servers of a quorum.
 
 mod cluster;
 mod group;
@@ -20,6 +20,7 @@ mod redisson;
 mod replicas;
 mod rights;
 mod settings;
+mod shared_keys;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -85,6 +86,7 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
     }
     checkup.add(inventory::finding(&probe, options).await);
     if options.dialect() == Dialect::Redisson {
+        checkup.add(redisson::counters(&probe, options).await);
         checkup.add(redisson::notifications());
     }
     Ok(checkup)

@@ -8,9 +8,10 @@ use holdline_core::quorum::majority;
 use holdline_core::{Checkup, Clock, Finding, LockError};
 
 use super::merge::merge;
+use super::shared_keys::{self, EndBy};
 use super::{Probe, machine, rights, settings};
 use crate::checkup::info::{Config, Info};
-use crate::options::RedisOptions;
+use crate::options::{Dialect, RedisOptions};
 use crate::quorum::{ENGINE, NodeState, NodeStatus, QuorumAdmin, QuorumOptions, QuorumStatus};
 use crate::sentinel;
 
@@ -192,6 +193,11 @@ async fn alone(
     let mut findings = settings::of_member(&info, &config);
     findings.extend(rights::of_member(&probe, options).await);
     findings.extend(info.iter().filter_map(former_replica));
+    let is_revoked = options.dialect() == Dialect::Plain && !options.fencing();
+    let end_by = if is_revoked { EndBy::Revoke } else { EndBy::Hand };
+    if options.dialect() != Dialect::Native {
+        findings.push(shared_keys::finding(&probe, options, end_by).await);
+    }
     let is_durable = config.ok().map(|config| {
         // With the last setting on, `always` does not hold while the file is rewritten.
         config.text("appendonly") == Some("yes")

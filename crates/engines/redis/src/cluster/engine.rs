@@ -16,12 +16,11 @@ use super::renewals::{self, ReplyTimeouts};
 use super::router::ClusterRouter;
 use super::slots::{key_slot, slot_of};
 use crate::error::protocol;
-use crate::in_flight::InFlight;
 use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::MAX_SHOWN;
 use crate::link::{Call, Value};
-use crate::native::listing::{Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
+use crate::native::listing::{self, Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, RequestContext};
 use crate::options::RedisOptions;
 
@@ -253,13 +252,9 @@ impl NameSource for ClusterEngineParts {
         budget: &mut ScanBudget,
     ) -> Result<NextNames, LockError> {
         let mut next_names = NextNames::default();
-        let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
-        let table = self.router.table();
-        if table.shards().is_empty() {
-            self.router.ready().await?;
-        }
-        for host_port in self.router.table().masters() {
-            let node = self.router.node(host_port).await?;
+        let deadline = self.context.deadline;
+        let scan = Scan { layout: &self.context.layout, kind: None, deadline };
+        for node in self.router.masters().await? {
             let add = &mut |name| next_names.add(name);
             scan.names_after(&node, prefix, after, budget, add).await?;
         }
@@ -267,14 +262,7 @@ impl NameSource for ClusterEngineParts {
     }
 
     async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {
-        let mut in_flight = InFlight::with_capacity(names.len());
-        names.iter().enumerate().for_each(|(at, name)| in_flight.push(at, self.inspect(name)));
-        let missing = || Err(protocol("a requested name is not in the reply"));
-        let mut shown: Vec<Shown> = names.iter().map(|_| missing()).collect();
-        while let Some((at, one)) = in_flight.next().await {
-            shown[at] = one;
-        }
-        Ok(shown)
+        Ok(listing::each(names, |name| self.inspect(name)).await)
     }
 }
 

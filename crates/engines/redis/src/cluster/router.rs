@@ -124,6 +124,18 @@ impl ClusterRouter {
         self.nodes.node(host_port).await
     }
 
+    /// Returns the connections to all masters.
+    pub(crate) async fn masters(&self) -> Result<Vec<Link>, LockError> {
+        if self.table().shards().is_empty() {
+            self.ready().await?;
+        }
+        let mut masters = Vec::new();
+        for host_port in self.table().masters() {
+            masters.push(self.node(host_port).await?);
+        }
+        Ok(masters)
+    }
+
     /// Returns the connection to the master of a slot.
     ///
     /// # Errors

@@ -291,7 +291,8 @@ impl NameSource for RedisEngineParts {
         budget: &mut ScanBudget,
     ) -> Result<NextNames, LockError> {
         let mut next_names = NextNames::default();
-        let scan = Scan { layout: &self.context.layout, deadline: self.context.deadline };
+        let deadline = self.context.deadline;
+        let scan = Scan { layout: &self.context.layout, kind: None, deadline };
         scan.names_after(&self.link, prefix, after, budget, &mut |name| next_names.add(name))
             .await?;
         Ok(next_names)

@@ -16,6 +16,7 @@ use holdline_core::{
 use parking_lot::Mutex;
 
 use crate::error::protocol;
+use crate::in_flight::InFlight;
 use crate::keys::Layout;
 use crate::link::Link;
 use crate::native;
@@ -95,9 +96,26 @@ pub(crate) trait NameSource: Sync {
     ) -> impl Future<Output = Result<Vec<Shown>, LockError>> + Send;
 }
 
+/// Inspects names one by one, all at the same time.
+pub(crate) async fn each<'a, F: Future<Output = Shown> + Send>(
+    names: &'a [LockName],
+    inspect: impl Fn(&'a LockName) -> F,
+) -> Vec<Shown> {
+    let mut in_flight = InFlight::with_capacity(names.len());
+    names.iter().enumerate().for_each(|(at, name)| in_flight.push(at, inspect(name)));
+    let missing = || Err(protocol("a requested name is not in the reply"));
+    let mut shown: Vec<Shown> = names.iter().map(|_| missing()).collect();
+    while let Some((at, one)) = in_flight.next().await {
+        shown[at] = one;
+    }
+    shown
+}
+
 /// Scans the keys of one server.
 pub(crate) struct Scan<'a> {
     pub(crate) layout: &'a Layout,
+    /// The type of the keys; `None` for all types.
+    pub(crate) kind: Option<&'static str>,
     pub(crate) deadline: Duration,
 }
 
@@ -116,7 +134,7 @@ impl Scan<'_> {
         let mut cursor = b"0".to_vec();
         loop {
             budget.take()?;
-            let args = [
+            let mut args = vec![
                 b"SCAN".to_vec(),
                 cursor,
                 b"MATCH".to_vec(),
@@ -124,7 +142,10 @@ impl Scan<'_> {
                 b"COUNT".to_vec(),
                 SCAN_COUNT.into(),
             ];
-            let reply = link.command(args.to_vec(), None, self.deadline).await?;
+            if let Some(kind) = self.kind {
+                args.extend([b"TYPE".to_vec(), kind.into()]);
+            }
+            let reply = link.command(args, None, self.deadline).await?;
             let (next, keys) = native::listed(&reply)?;
             for key in keys {
                 let name = key.as_bytes().and_then(|key| self.layout.name_of(key));

@@ -62,6 +62,7 @@ impl Record {
             mode: self.mode,
             held_for: Some(self.age(now_us)),
             left: Some(left),
+            no_expiry: false,
             metadata: self.metadata(),
         }
     }
@@ -112,6 +113,7 @@ fn freeze_summary(token: Option<FencingToken>, reason: &str, left: Duration) -> 
         mode: Mode::Exclusive,
         held_for: None,
         left: Some(left),
+        no_expiry: false,
         // A reason with many escapes may not fit; then the freeze is shown without it.
         metadata: Metadata::new(&fields).unwrap_or_default(),
     }

@@ -273,6 +273,7 @@ fn snapshot(value: &Value, name: &LockName) -> Result<Snapshot, LockError> {
             of => Some(u32::try_from(of).map_err(|_| reply.unexpected(5))?),
         },
         freeze: freeze(&reply)?,
+        servers: None,
     })
 }
 

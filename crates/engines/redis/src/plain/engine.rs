@@ -23,11 +23,13 @@ use holdline_core::{
 
 use super::given_up::GivenUp;
 use super::keys::Keys;
-use super::replies::ValueReader;
+use super::replies::{PlainHolder, ValueReader};
 use super::requests::RequestContext;
 use crate::error::{ENGINE, protocol};
+use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH};
 use crate::link::{Link, ServerFacts};
+use crate::native::listing::{self, Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, requests::tombstone_of};
 use crate::options::{Dialect, RedisOptions};
 use crate::sentinel;
@@ -47,6 +49,8 @@ struct PlainEngineParts {
     context: RequestContext,
     reader: ValueReader,
     given_up: GivenUp,
+    layout: Layout,
+    listings: Listings,
 }
 
 impl PlainEngine {
@@ -66,6 +70,8 @@ impl PlainEngine {
         let reader = ValueReader { fencing: context.fencing };
         let capabilities = capabilities(options);
         let given_up = GivenUp::default();
+        let layout = Layout::plain(options.key_template(), options.prefix());
+        let listings = Listings::new(clock.clone());
         Ok(PlainEngine(Arc::new(PlainEngineParts {
             capabilities,
             link,
@@ -73,6 +79,8 @@ impl PlainEngine {
             context,
             reader,
             given_up,
+            layout,
+            listings,
         })))
     }
 
@@ -102,12 +110,11 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         queue: false,
         remove_waiter: false,
         freeze: false,
-        // Nothing marks a key as a lock.
-        list: false,
         fencing,
         revoke: fencing,
         // There is no way to notify a holder.
         polite_revoke: false,
+        revoke_holder: true,
         // A bare lease says nothing of its holder.
         metadata: fencing,
         detach: fencing,
@@ -146,12 +153,11 @@ impl Verbs for PlainEngine {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         self.0.context.keys.check(name)?;
-        let reply = self.0.link.call(|| self.0.context.inspect(name)).await;
-        self.0.reader.inspected(&reply?, name)
+        self.0.inspect(name).await
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
-        Err(self.0.capabilities.lacks("listing"))
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.listings.page(request, &*self.0).await
     }
 
     fn watch(&self, _: &LockName, _: LeaseId) -> Hints {
@@ -241,10 +247,41 @@ impl PlainEngineParts {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.capabilities.lacks("freeze"))
             }
-            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
-                Err(operation.unsupported(&self.capabilities))
+            Operation::RevokeHolder { name, holder, reason } => {
+                self.revoke_holder(name, holder, reason).await
+            }
+            Operation::RemoveWaiter { .. } => Err(operation.unsupported(&self.capabilities)),
+        }
+    }
+
+    /// Finds the holder with this id, and ends its hold if the key still has the same value.
+    async fn revoke_holder(
+        &self,
+        name: &LockName,
+        holder: &str,
+        reason: &str,
+    ) -> Result<OperationReply, LockError> {
+        self.context.keys.check(name)?;
+        let Some(held) = self.holder(name).await?.filter(|held| held.has_id(holder)) else {
+            return Ok(OperationReply::NothingThere);
+        };
+        match held.record.token() {
+            // A grant of ours leaves a mark, so that its lease id cannot return.
+            Some(token) => self.revoke(name, token, reason).await,
+            None => {
+                let call = || self.context.force(name, &held.bare);
+                native::operated(&self.link.call(call).await?)
             }
         }
+    }
+
+    async fn holder(&self, name: &LockName) -> Result<Option<PlainHolder>, LockError> {
+        self.reader.parse_state(&self.link.call(|| self.context.inspect(name)).await?)
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        let reply = self.link.call(|| self.context.inspect(name)).await;
+        self.reader.inspected(&reply?, name)
     }
 
     /// Finds the grant with this token, and revokes it if it still has that.
@@ -254,12 +291,36 @@ impl PlainEngineParts {
         token: FencingToken,
         reason: &str,
     ) -> Result<OperationReply, LockError> {
-        let looked = self.link.call(|| self.context.inspect(name)).await?;
-        let held = self.reader.parse_state(&looked)?;
+        let held = self.holder(name).await?;
         let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
         let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
         let call = || self.context.revoke(name, lease_id, token, left, reason);
         native::operated(&self.link.call(call).await?)
+    }
+}
+
+impl NameSource for PlainEngineParts {
+    async fn names_after(
+        &self,
+        prefix: &str,
+        after: Option<&LockName>,
+        budget: &mut ScanBudget,
+    ) -> Result<NextNames, LockError> {
+        let mut next_names = NextNames::default();
+        let deadline = self.context.deadline;
+        let scan = Scan { layout: &self.layout, kind: Some("string"), deadline };
+        // Our marks, and the lists of releases, are no locks.
+        let add = &mut |name| {
+            if self.context.keys.check(&name).is_ok() {
+                next_names.add(name);
+            }
+        };
+        scan.names_after(&self.link, prefix, after, budget, add).await?;
+        Ok(next_names)
+    }
+
+    async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {
+        Ok(listing::each(names, |name| self.inspect(name)).await)
     }
 }
 

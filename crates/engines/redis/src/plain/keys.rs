@@ -44,7 +44,7 @@ impl Keys {
     ///
     /// # Errors
     /// `Invalid`: it is one.
-    pub(super) fn check(&self, name: &LockName) -> Result<(), LockError> {
+    pub(crate) fn check(&self, name: &LockName) -> Result<(), LockError> {
         let key = [self.lock.0.as_str(), name.as_str(), &self.lock.1].concat();
         check_foreign_key(name, &key, &self.prefix, &[MARK])?;
         let Some((before, after)) =

@@ -56,5 +56,6 @@ static RELEASE: Script =
     script!("plain_release", constants, "plain_release_fast", "plain_common", "plain_release");
 static RENEW: Script = script!("plain_renew", constants, "plain_common", "plain_renew");
 static INSPECT: Script = script!("plain_inspect", constants, "plain_common", "plain_inspect");
+static FORCE: Script = script!("plain_force", constants, "plain_common", "plain_force");
 static REVOKE: Script = script!("plain_revoke", constants, "plain_common", "plain_revoke");
 static RAISE: Script = script!("raise", "raise");

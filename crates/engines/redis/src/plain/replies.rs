@@ -18,8 +18,8 @@ pub(crate) struct PlainHolder {
     pub(super) now_us: u64,
     /// `None` if it has no expiry.
     pub(crate) left: Option<Duration>,
-    /// The whole value.
-    bare: Vec<u8>,
+    /// The whole value; of one that is too long for a lock, the beginning.
+    pub(crate) bare: Vec<u8>,
 }
 
 /// How values are parsed.
@@ -90,6 +90,12 @@ impl PlainHolder {
     /// Returns whether the value is this lease and nothing else.
     pub(crate) fn is(&self, lease: &str) -> bool {
         self.bare == lease.as_bytes()
+    }
+
+    /// Returns whether an operator means this holder: by the id that is shown of it, or by its
+    /// whole value.
+    pub(crate) fn has_id(&self, id: &str) -> bool {
+        !id.is_empty() && (self.bare == id.as_bytes() || self.record.short_id().to_string() == id)
     }
 
     /// Returns the holder.

@@ -7,7 +7,7 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{AcquireRequest, FencingToken, Hold, LeaseId, LockName, Purpose, RenewRequest};
 
 use super::keys::Keys;
-use super::{ACQUIRE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
+use super::{ACQUIRE, FORCE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
 use crate::args::Args;
 use crate::link::{Call, RoutingPolicy, Script, ServerFacts};
 use crate::native::requests::{kind_of, millis};
@@ -150,6 +150,13 @@ impl RequestContext {
         let tombstone_of = tombstone_of.to_string();
         let args = [lease_id.to_hex(), token_digits(token), tombstone_of, reason.to_owned()];
         self.call(&REVOKE, keys, args)
+    }
+
+    /// Ends the hold of the client that has this value.
+    pub(crate) fn force(&self, name: &LockName, value: &[u8]) -> Call {
+        let mut keys = vec![self.keys.lock(name)];
+        keys.extend(self.keys.signal(name));
+        self.call(&FORCE, keys, [value.to_vec()])
     }
 
     pub(super) fn raise(&self, to: FencingToken) -> Call {

@@ -83,6 +83,7 @@ mod tests {
                 mode: Mode::Exclusive,
                 held_for: None,
                 left: None,
+                no_expiry: false,
                 metadata: Metadata::default(),
             };
             BusyNode { holder: Some(Box::new(holder)), left: None }

@@ -5,9 +5,10 @@ use std::time::Duration;
 
 use holdline_core::{
     AcquireReply, AcquireRequest, Ending, Hold, HolderSummary, LeaseId, LockError, LockName,
-    Moment, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
+    Moment, OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Snapshot,
 };
 
+use super::ENGINE;
 use super::in_progress::Undo;
 use crate::error::protocol;
 use crate::link::{Link, Value};
@@ -175,6 +176,23 @@ impl Commands {
                 }))
             }
         }
+    }
+
+    /// Ends the hold of the holder with this id on one node, if the key still has the same value.
+    pub(super) async fn force(
+        &self,
+        link: &Link,
+        name: &LockName,
+        holder: &str,
+    ) -> Result<OperationReply, LockError> {
+        let Commands::Plain { context, reader } = self else {
+            return Err(LockError::unsupported(ENGINE, "revoking a holder of an `RLock`"));
+        };
+        let held = reader.parse_state(&link.call(|| context.inspect(name)).await?)?;
+        let Some(held) = held.filter(|held| held.has_id(holder)) else {
+            return Ok(OperationReply::NothingThere);
+        };
+        native::operated(&link.call(|| context.force(name, &held.bare)).await?)
     }
 
     /// Returns the state of a name on one node.

@@ -12,6 +12,7 @@ use holdline_core::{
 };
 
 use super::hints::ReleaseHints;
+use super::listing::NodeNames;
 use super::member::Member;
 use super::options::QuorumOptions;
 use super::set::NodeSet;
@@ -20,6 +21,7 @@ use crate::inbox::{Grants, ProcessInbox};
 use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH};
 use crate::native::RequestContext;
+use crate::native::listing::Listings;
 use crate::options::Dialect;
 use crate::plain::NoHints;
 
@@ -32,6 +34,9 @@ struct QuorumEngineParts {
     set: Arc<NodeSet>,
     /// On each node, the subscription that notifies holders of revocations.
     inboxes: Vec<ProcessInbox>,
+    listings: Listings,
+    /// The type of the lock keys.
+    kind: &'static str,
 }
 
 impl QuorumEngine {
@@ -115,7 +120,8 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
         queue: false,
         remove_waiter: false,
         freeze: false,
-        list: false,
+        // A key of our own always ends. Those of other libraries may be left for ever.
+        list: first.dialect() != Dialect::Native,
         hand_off: HandOff::None,
         // Another majority might answer, with another token.
         repeat: false,
@@ -134,6 +140,8 @@ fn capabilities(options: &QuorumOptions) -> Capabilities {
     Capabilities {
         fencing: false,
         revoke: false,
+        // Without tokens each node has the bare value, which is compared there.
+        revoke_holder: first.dialect() == Dialect::Plain,
         polite_revoke: false,
         metadata: false,
         detach: false,
@@ -184,8 +192,8 @@ impl Verbs for QuorumEngine {
         inspect::inspect(&self.0.set, name).await
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
-        Err(self.0.capabilities.lacks("listing"))
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.listings.page(request, &NodeNames { set: &self.0.set, kind: self.0.kind }).await
     }
 
     /// Hints of a revocation to a holder, of a release to a contender.
@@ -218,9 +226,11 @@ impl Verbs for QuorumEngine {
             Operation::Freeze { .. } | Operation::Unfreeze { .. } => {
                 Err(self.0.capabilities.lacks("freeze"))
             }
-            Operation::RevokeHolder { .. } | Operation::RemoveWaiter { .. } => {
-                Err(operation.unsupported(&self.0.capabilities))
-            }
+            Operation::RevokeHolder { name, holder, .. } => match &set.unfenced {
+                Some(unfenced) => unfenced::revoke_holder(set, unfenced, name, holder).await,
+                None => Err(operation.unsupported(&self.0.capabilities)),
+            },
+            Operation::RemoveWaiter { .. } => Err(operation.unsupported(&self.0.capabilities)),
         }
     }
 
@@ -248,7 +258,13 @@ impl QuorumEngineParts {
             )
         };
         let inboxes = set.members.iter().map(inbox).collect();
-        Ok(QuorumEngineParts { capabilities: capabilities(options), set, inboxes })
+        let listings = Listings::new(clock.clone());
+        let kind = match options.nodes()[0].dialect() {
+            Dialect::Redisson => "hash",
+            Dialect::Native | Dialect::Plain => "string",
+        };
+        let capabilities = capabilities(options);
+        Ok(QuorumEngineParts { capabilities, set, inboxes, listings, kind })
     }
 
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {

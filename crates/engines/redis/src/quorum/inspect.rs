@@ -69,6 +69,11 @@ pub(super) async fn inspect(set: &Arc<NodeSet>, name: &LockName) -> Result<Snaps
         snapshot.holder_count = 1;
         snapshot.holders.push(holder);
     }
+    snapshot.servers = Some(reports.holds());
+    if !snapshot.is_used() {
+        // The rest of a split vote, or of a request that is being undone: it ends by itself.
+        snapshot.servers = None;
+    }
     Ok(snapshot)
 }
 

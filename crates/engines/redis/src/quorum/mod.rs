@@ -32,6 +32,7 @@ mod hints;
 mod in_progress;
 mod inspect;
 mod known;
+mod listing;
 mod member;
 mod membership;
 mod name_reports;

@@ -1,8 +1,10 @@
 //! What the nodes report of a name, and what follows from it.
 
+use std::cmp::Reverse;
 use std::time::Duration;
 
 use holdline_core::quorum::{majority, proven};
+use holdline_core::snapshot::{ServerHold, ServerHolds};
 use holdline_core::{FencingToken, GrantState, HolderView, LockError, ShortLeaseId, Snapshot};
 
 use super::outcome::NodeOutcome;
@@ -30,6 +32,23 @@ impl NameReports {
                 self.failure = Some(error);
             }
         }
+    }
+
+    /// Returns each holder with the number of servers that show it.
+    pub(super) fn holds(&self) -> ServerHolds {
+        let mut holds: Vec<ServerHold> = Vec::new();
+        for holder in self.nodes.iter().filter_map(|(_, holder)| holder.as_ref()) {
+            let lease_id = holder.summary.lease_id;
+            let at = holds.iter().position(|hold| hold.lease_id == lease_id);
+            let at = at.unwrap_or_else(|| {
+                holds.push(ServerHold { lease_id, servers: 0, without_expiry: 0 });
+                holds.len() - 1
+            });
+            holds[at].servers += 1;
+            holds[at].without_expiry += usize::from(holder.summary.no_expiry);
+        }
+        holds.sort_by_key(|hold| Reverse(hold.servers));
+        ServerHolds { servers: self.outcomes.len(), holds }
     }
 
     /// Returns the holder of the name on a majority.

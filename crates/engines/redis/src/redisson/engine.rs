@@ -29,8 +29,10 @@ use super::requests::{RequestContext, Revocation};
 use super::route::{Purpose, Route};
 use super::wakes::{ChannelName, Wakes};
 use crate::error::ENGINE;
+use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH};
 use crate::native;
+use crate::native::listing::{self, Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::options::{Dialect, RedisOptions};
 
 /// The engine that shares Redisson's locks. Clones share its connections.
@@ -44,6 +46,8 @@ struct RedissonEngineParts {
     capabilities: Capabilities,
     calls: Arc<Calls>,
     wakes: Wakes,
+    layout: Layout,
+    listings: Listings,
 }
 
 impl RedissonEngine {
@@ -63,8 +67,11 @@ impl RedissonEngine {
             deadline: options.command_timeout(),
         };
         let capabilities = capabilities(options);
+        let layout = Layout::plain(options.key_template(), options.prefix());
+        let listings = Listings::new(clock.clone());
         let calls = Arc::new(Calls { route, context, clock });
-        Ok(RedissonEngine(Arc::new(RedissonEngineParts { capabilities, calls, wakes })))
+        let parts = RedissonEngineParts { capabilities, calls, wakes, layout, listings };
+        Ok(RedissonEngine(Arc::new(parts)))
     }
 
     /// Makes an engine and waits until it has a connection.
@@ -98,8 +105,6 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         fair_on_request: true,
         queue: false,
         freeze: false,
-        // Nothing marks a key as a lock.
-        list: false,
         fencing,
         // A grant is named by its token.
         revoke: fencing,
@@ -148,11 +153,11 @@ impl Verbs for RedissonEngine {
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
         self.0.calls.context.names.check(name)?;
-        Ok(replies::snapshot(self.0.state(name).await?, name))
+        self.0.inspect(name).await
     }
 
-    async fn list(&self, _: &ListRequest) -> Result<ListPage, LockError> {
-        Err(self.0.capabilities.lacks("listing"))
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, LockError> {
+        self.0.listings.page(request, &*self.0).await
     }
 
     fn watch(&self, _: &LockName, lease_id: LeaseId) -> Hints {
@@ -245,6 +250,10 @@ impl RedissonEngineParts {
         replies::state(&sent.value, self.calls.context.fencing)
     }
 
+    async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
+        Ok(replies::snapshot(self.state(name).await?, name))
+    }
+
     async fn operate(
         self: &Arc<RedissonEngineParts>,
         operation: &Operation,
@@ -292,6 +301,37 @@ impl RedissonEngineParts {
             None => self.calls.context.force(name, &found.owner, token, verbs),
         };
         native::operated(&self.calls.send(name, Purpose::Other, call).await?.value)
+    }
+}
+
+impl NameSource for RedissonEngineParts {
+    /// Scans the hashes of all servers: mutexes and read/write locks. A semaphore is a number under
+    /// its name, as many other keys are.
+    async fn names_after(
+        &self,
+        prefix: &str,
+        after: Option<&LockName>,
+        budget: &mut ScanBudget,
+    ) -> Result<NextNames, LockError> {
+        let mut next_names = NextNames::default();
+        let names = &self.calls.context.names;
+        let is_of_cluster = self.calls.route.is_of_cluster();
+        let add = &mut |name: LockName| {
+            let has_slot = !is_of_cluster || names.slot(&name).is_ok();
+            if has_slot && names.check(&name).is_ok() {
+                next_names.add(name);
+            }
+        };
+        let deadline = self.calls.context.deadline;
+        let scan = Scan { layout: &self.layout, kind: Some("hash"), deadline };
+        for master in self.calls.route.masters().await? {
+            scan.names_after(&master, prefix, after, budget, add).await?;
+        }
+        Ok(next_names)
+    }
+
+    async fn show(&self, names: &[LockName]) -> Result<Vec<Shown>, LockError> {
+        Ok(listing::each(names, |name| self.inspect(name)).await)
     }
 }
 

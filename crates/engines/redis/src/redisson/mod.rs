@@ -36,6 +36,7 @@ use crate::lua_constants;
 pub use engine::RedissonEngine;
 pub(crate) use names::Names;
 pub(crate) use node::NodeRequests;
+use owner::JavaOwner;
 
 macro_rules! script {
     ($name:literal, fair, $($part:literal),+) => {
@@ -55,6 +56,15 @@ macro_rules! script {
 
 /// The field of a lock's hash that has the record of our grant.
 pub(crate) const RECORD: &str = "holdline";
+
+/// The length of a client's UUID.
+const UUID_LENGTH: usize = 36;
+
+/// Returns whether the hash of a mutex or of a read/write lock may have this field.
+pub(crate) fn is_field_of_lock(field: &str) -> bool {
+    let is_owner = || JavaOwner::parse(field).is_some_and(|one| one.uuid.len() == UUID_LENGTH);
+    field == RECORD || field == "mode" || is_owner()
+}
 
 static LOCK: Script = script!(
     "redisson_lock",

@@ -99,7 +99,8 @@ fn blocker(
     match reply.part(2)? {
         Value::Nil => Ok(None),
         _ => {
-            let held = held(form, now_us, &reply.parts[2..], holder_left, fencing)?;
+            let mut held = held(form, now_us, &reply.parts[2..], holder_left, fencing)?;
+            held.view.summary.no_expiry = form == Form::Lock && left.is_none();
             Ok(Some(Box::new(held.view.summary)))
         }
     }
@@ -157,6 +158,7 @@ fn held(
         mode,
         held_for,
         left,
+        no_expiry: false,
         metadata: record.metadata,
     };
     let view = HolderView {
@@ -232,7 +234,9 @@ pub(super) fn state(value: &Value, fencing: bool) -> Result<Option<NameState>, L
         };
         let ms = left.as_integer().and_then(|left| u64::try_from(left).ok());
         let parts = [field.clone(), count.clone(), record.clone()];
-        holders.push(held(form, now_us, &parts, ms.map(Duration::from_millis), fencing)?);
+        let mut held = held(form, now_us, &parts, ms.map(Duration::from_millis), fencing)?;
+        held.view.summary.no_expiry = ms.is_none();
+        holders.push(held);
     }
     // With fencing, each grant of an `RFencedLock` draws a token, so its holder drew the last one.
     let last = reply.part(5)?.as_text().and_then(|last| last.parse().ok());

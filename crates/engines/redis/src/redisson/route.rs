@@ -157,6 +157,14 @@ impl Route {
         }
     }
 
+    /// Returns the connections to all servers that have locks.
+    pub(super) async fn masters(&self) -> Result<Vec<Link>, LockError> {
+        match self {
+            Route::Server { link, .. } => Ok(vec![link.clone()]),
+            Route::Cluster { router, .. } => router.masters().await,
+        }
+    }
+
     /// Returns how long to wait for the nodes of a cluster.
     pub(super) fn slowest_trip(&self) -> Option<Duration> {
         match self {

@@ -2,5 +2,6 @@
 
 mod conformance;
 mod hangs;
+mod leaks;
 mod shared;
 mod support;

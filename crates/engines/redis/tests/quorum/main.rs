@@ -4,6 +4,7 @@ mod checkup;
 mod conformance;
 mod hostile;
 mod latency;
+mod leaks;
 mod operators;
 mod plain;
 mod rights;

@@ -6,6 +6,7 @@ mod counting;
 mod doctor;
 mod fair;
 mod faults;
+mod leaks;
 mod library;
 mod moving;
 mod one_kind;

@@ -23,6 +23,7 @@ fn holder(id: u8, token: u64, left: Option<Duration>) -> HolderView {
             mode: Mode::Exclusive,
             held_for: Some(100 * S),
             left,
+            no_expiry: false,
             metadata: Metadata::default(),
         },
         state: GrantState::Held,

@@ -19,7 +19,7 @@ mod renewal;
 use std::sync::Arc;
 
 use holdline_core::quorum::majority;
-use holdline_core::{ErrorKind, LockError, LockName, Moment};
+use holdline_core::{Certainty, ErrorKind, LockError, LockName, Moment, OperationReply};
 
 pub(super) use attempt::{acquire, acquire_known};
 pub(super) use renewal::renew;
@@ -27,6 +27,7 @@ pub(super) use renewal::renew;
 use super::commands::{Commands, Unfenced};
 use super::member::FIRST_CONNECTION_TIMEOUT;
 use super::name_reports::NameReports;
+use super::outcome::NodeOutcome;
 use super::set::{FIRST_GRACE, NodeSet};
 use crate::in_flight::InFlight;
 use crate::link::Link;
@@ -63,6 +64,34 @@ pub(super) async fn inspect_nodes(
         reports.add(node, answer);
     }
     reports
+}
+
+/// Ends the hold of the holder with this id on each node that shows it, also on a minority.
+pub(super) async fn revoke_holder(
+    set: &NodeSet,
+    unfenced: &Unfenced,
+    name: &LockName,
+    holder: &str,
+) -> Result<OperationReply, LockError> {
+    let nodes = set.members.len();
+    let mut outcomes = vec![NodeOutcome::Open; nodes];
+    let mut answered = 0;
+    let mut done = 0;
+    let ask = |commands, node| Commands::force(commands, node, name, holder);
+    for (node, answer) in ask_all(set, unfenced, 0..nodes, ask).await {
+        match answer {
+            Ok(OperationReply::NothingThere) => answered += 1,
+            Ok(_) => {
+                answered += 1;
+                done += 1;
+            }
+            Err(error) => outcomes[node] = NodeOutcome::Failed(error),
+        }
+    }
+    if answered < majority(nodes) {
+        return Err(set.no_quorum(&outcomes).with_certainty(Certainty::Unknown));
+    }
+    Ok(if done == 0 { OperationReply::NothingThere } else { OperationReply::Done })
 }
 
 /// Waits a limited time until enough nodes are connected, or their connections have failed.

@@ -107,6 +107,35 @@ impl Link {
         self.run_script(&make, ScriptForms::SHA1, aim).await?.map_err(|error| self.refused(error))
     }
 
+    /// Runs a script as [`Link::call`] does, and records the connection for
+    /// [`Link::command_behind`].
+    pub(crate) async fn call_noting(
+        &self,
+        make: impl Fn() -> Call,
+        sent_on: &SentOn,
+    ) -> Result<Value, LockError> {
+        let aim = Aim { sent_on: Some(sent_on), ..Aim::default() };
+        self.run_script(&make, ScriptForms::SHA1, aim).await?.map_err(|error| self.refused(error))
+    }
+
+    /// Sends a command on the connection of an earlier request, so behind that request.
+    ///
+    /// # Errors
+    /// `Unavailable`, not applied: that connection is no longer the healthy one.
+    pub(crate) async fn command_behind(
+        &self,
+        sent_on: &SentOn,
+        args: &Args,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        let Some(connection) = self.parts().router.good(sent_on.0.load(Ordering::Acquire)) else {
+            return Err(unavailable("the connection has broken", Certainty::NotApplied));
+        };
+        let limit = self.limit(deadline);
+        let pending = PendingReply::enqueue(connection, Request::Command(args), None, limit)?;
+        pending.await?.map_err(|error| self.refused(error))
+    }
+
     /// Runs a script as [`Link::call`] does, and sends its text at once: for requests that nobody
     /// can repeat after `NOSCRIPT`.
     pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {

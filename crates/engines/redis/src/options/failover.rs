@@ -6,7 +6,7 @@ use holdline_core::LockError;
 use holdline_core::lease::MAX_LEASE;
 use holdline_core::quorum::configuration::DEFAULT_MAX_LEASE;
 
-use super::{RedisOptions, URL, bad};
+use super::{Dialect, RedisOptions, URL, bad};
 use crate::error::ENGINE;
 
 const LEASES: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=MAX_LEASE;
@@ -117,6 +117,12 @@ impl FailoverRules {
         self.replicas
     }
 
+    /// Returns whether the URL has any parameter of these rules.
+    pub(crate) fn are_set(&self) -> bool {
+        let times = self.max_lease.is_some() || self.old_master.is_some();
+        times || !self.quarantine || self.replicas != Replicas::None
+    }
+
     /// Returns whether a server that may lack grants has to wait before it grants.
     pub(crate) fn quarantine(&self) -> bool {
         self.quarantine
@@ -144,6 +150,16 @@ impl RedisOptions {
         if matches!(rules.replicas, Replicas::All | Replicas::Majority) {
             let message = "must be a number without Sentinels, as in `replicas=2`: nobody else \
                            knows how many replicas there should be";
+            return Err(LockError::invalid(ENGINE, "replicas", message));
+        }
+        let elsewhere = match self.dialect() {
+            Dialect::Native => false,
+            Dialect::Plain => true,
+            Dialect::Redisson => self.is_of_cluster(),
+        };
+        if rules.replicas != Replicas::None && elsewhere {
+            let message = "cannot be set in this dialect here: on one server `native` and \
+                           `redisson` have it, on a cluster `native`";
             return Err(LockError::invalid(ENGINE, "replicas", message));
         }
         if self.is_of_cluster() {

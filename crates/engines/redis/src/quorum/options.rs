@@ -176,6 +176,11 @@ impl QuorumOptions {
                            `fencing=off`";
             return invalid("fencing", message);
         }
+        if node.failover().are_set() {
+            let message = "has `old_master_ms`, `quarantine` or `replicas`, which a quorum has not: \
+                           a server that may have lost its votes waits by rules of its own";
+            return invalid("url", message);
+        }
         if node.signal_template().is_some() {
             let message = "is for one server: no library that locks over several waits on a list";
             return invalid("signal_template", message);

@@ -318,3 +318,26 @@ async fn a_server_that_cannot_record_its_term_grants_nothing() {
         tokio::time::sleep(Duration::from_millis(10)).await; // event: it has asked again
     }
 }
+
+/// With `replicas=1` a grant counts when the replica has it; the quarantine stays, as nobody knows
+/// which clients wait for replicas.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_grant_that_counts_is_on_the_replica() {
+    let pair = Pair::start();
+    let client = pair.client(&format!("{LONG}&replicas=1")).await;
+    let kept = request("a");
+    take(&client, &kept).await;
+    pair.fail_over();
+    let fresh = pair.client(LONG).await;
+    waits(&fresh, &request("b")).await;
+    let held = renew(&fresh, &kept, Purpose::Keep(HOLD)).await;
+    assert!(matches!(held, Ok(RenewReply::Renewed { .. })), "{held:?}");
+    // The replica has no replica: nothing counts there.
+    end_quarantine(&pair.servers[1]);
+    let options = RedisOptions::from_url(&pair.url("replicas=1")).expect("a good URL");
+    let options = options.with_command_timeout(Duration::from_secs(4));
+    let alone = RedisEngine::connect(&options, Arc::new(MachineClock)).await.expect("connected");
+    let error = alone.try_acquire(&request("b")).await.expect_err("no replica");
+    assert_eq!(error.certainty(), Certainty::Unknown, "{error:?}");
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+}

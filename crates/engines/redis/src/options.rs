@@ -102,8 +102,8 @@ impl RedisOptions {
     /// `key_template`, `signal_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
-    /// `key`; for failovers `max_lease_duration_ms`, `old_master_ms`, `quarantine` (`on`, `off`) and
-    /// `replicas` (a number; with sentinels also `all` and `majority`); where the URL names
+    /// `key`; for failovers `max_lease_duration_ms`, `old_master_ms`, `quarantine` (`on`, `off`)
+    /// and `replicas` (a number; with sentinels also `all` and `majority`); where the URL names
     /// sentinels, also `sentinel_user`, `sentinel_password_file` and `sentinel_password_env`.
     ///
     /// # Errors

@@ -1,8 +1,9 @@
 //! The master term: whether a server is a master, and since when it may grant. For the master that
 //! Sentinels name, and for the one server of an engine, whose address may lead to another (0068).
 //!
-//! A server that was promoted or restarted may lack the newest grants. So no lock is granted there until the longest of
-//! them has expired: the *master's quarantine*. It has nothing to do with that of a quorum's node,
+//! A server that was promoted or restarted may lack the newest grants. So no lock is granted there
+//! until the longest of them has expired: the *master's quarantine*. It has nothing to do with that
+//! of a quorum's node,
 //! which `quorum::member` measures. The first client after a promotion records it at the server, by
 //! one script; later clients read it. A connection leads to one run of one server, so the
 //! result of its handshake holds for its whole life.

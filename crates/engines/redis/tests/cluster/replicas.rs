@@ -1,4 +1,4 @@
-//! `replicas=N`: a grant counts only when a replica has it, so its promotion loses none that counts.
+//! `replicas=N`: a grant counts only when a replica has it, so a promotion loses none that counts.
 
 use std::sync::Arc;
 use std::time::Instant;

@@ -9,7 +9,7 @@ use holdline_core::{
     AcquireReply, AcquireRequest, Certainty, Engine, ErrorKind, FencingToken, Hold, LockError,
     Purpose, RenewReply,
 };
-use holdline_redis::{RedisEngine, RedisOptions};
+use holdline_redis::{RedisEngine, RedisOptions, checkup};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer, Reply};
 
 use crate::support::{HOLD, PATIENCE, ending, name, queue, raw, renew, request, take};
@@ -230,6 +230,11 @@ async fn a_restart_with_an_old_file_grants_nothing_that_it_may_lack() {
     let fresh = connect(&url).await;
     let next = request("b");
     waits(&fresh, &next).await;
+    let options = RedisOptions::from_url(&url).expect("a good URL");
+    let found = checkup(&options, Arc::new(MachineClock)).await.expect("good options");
+    let finding = found.findings().iter().find(|finding| finding.check() == "failover");
+    let finding = finding.expect("the finding");
+    assert!(finding.found().contains("restarted or promoted"), "{finding:?}");
     let renewed = renew(&fresh, &kept, Purpose::Keep(HOLD)).await;
     assert!(matches!(renewed, Ok(RenewReply::Renewed { .. })), "{renewed:?}");
     end_quarantine(&server);

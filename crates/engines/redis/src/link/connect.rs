@@ -139,13 +139,13 @@ async fn term_of(
     let rules = parts.options.failover();
     let mut term = Term::default();
     if facts.role == Some(Role::Replica) {
-        term.no_grants = Some(master_term::is_replica());
+        term = Term::of_replica();
     } else if rules.quarantine() && !rules.read_only() && !facts.in_cluster {
         let known = single.known_run.lock().clone();
         let known = known.as_deref();
         term = master_term::query_single(wire, &parts.options, known, &*parts.clock).await?;
     }
-    if term.no_grants.is_some() && single.was_master.load(Ordering::Relaxed) {
+    if term.is_replica && single.was_master.load(Ordering::Relaxed) {
         let message = "a switchover is under way: the server was the master, and is a replica";
         return Err(unavailable(message, Certainty::NotApplied));
     }

@@ -125,6 +125,8 @@ pub(super) struct Term {
     /// The run and the replication id that it followed; `None` where nothing is known.
     pub(super) run_id: Option<String>,
     pub(super) quarantine: Option<Quarantine>,
+    /// The server is a replica by its own account.
+    pub(super) is_replica: bool,
     /// Why the server grants nothing.
     pub(super) no_grants: Option<ErrorKind>,
 }
@@ -151,7 +153,7 @@ pub(super) async fn query_group(
     let (run, left) =
         read_reply(&reply).ok_or_else(|| protocol("the server reported no master term"))?;
     let quarantine = Some(Quarantine { since: clock.now(), left });
-    Ok(Term { run_id: Some(run), quarantine, no_grants: None })
+    Ok(Term { run_id: Some(run), quarantine, ..Term::default() })
 }
 
 /// Queries the one server of an engine. `known` is the run that the client knew before.
@@ -170,20 +172,22 @@ pub(super) async fn query_single(
         Ok(Some(Err(error))) => error,
         other => {
             let reply = single_reply(other.map(|reply| reply.into_iter().collect()))?;
-            let Some((run, left)) = read_reply(&reply) else {
-                return Ok(Term { no_grants: Some(is_replica()), ..Term::default() });
-            };
+            if matches!(reply.as_array(), Some([word]) if word.as_text() == Some("replica")) {
+                return Ok(Term::of_replica());
+            }
+            let invalid = || not_applied(&protocol("the server reported no master term"));
+            let (run, left) = read_reply(&reply).ok_or_else(invalid)?;
             let quarantine = Some(Quarantine { since: clock.now(), left });
             if !left.is_zero() {
                 let address = options.address();
                 tracing::warn!(%address, ?left, "restarted or promoted: it grants nothing so long");
             }
-            return Ok(Term { run_id: Some(run), quarantine, no_grants: None });
+            return Ok(Term { run_id: Some(run), quarantine, ..Term::default() });
         }
     };
     let no_grants = match reply.code.as_str() {
         "BUSY" | "LOADING" | "MASTERDOWN" => return Err(not_applied(&refusal(reply))),
-        "READONLY" => Some(is_replica()),
+        "READONLY" => return Ok(Term::of_replica()),
         "OOM" | "MISCONF" | NOREPLICAS => Some(refusal(reply).kind().clone()),
         _ => match refusal(reply) {
             error if matches!(error.kind(), ErrorKind::Refused { .. }) => {
@@ -226,11 +230,14 @@ impl Run {
     }
 }
 
-/// Why a server grants nothing that is a replica by its own account.
-pub(super) fn is_replica() -> ErrorKind {
-    let message = "the server is a replica: name its master, or the primary endpoint, as the host \
-                   in the URL";
-    ErrorKind::Refused { message: message.to_owned() }
+impl Term {
+    /// What is known of a server that is a replica by its own account.
+    pub(super) fn of_replica() -> Term {
+        let message = "the server is a replica: name its master, or the primary endpoint, as the \
+                       host in the URL";
+        let no_grants = Some(ErrorKind::Refused { message: message.to_owned() });
+        Term { is_replica: true, no_grants, ..Term::default() }
+    }
 }
 
 fn read_reply(reply: &Value) -> Option<(String, Duration)> {

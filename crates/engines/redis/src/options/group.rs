@@ -11,6 +11,7 @@ use holdline_net::secret::Secret;
 use holdline_net::url::{Reader, Server};
 
 use super::address::Address;
+use super::failover::FailoverRules;
 use super::{RedisOptions, URL, bad};
 use crate::error::ENGINE;
 
@@ -151,7 +152,8 @@ impl RedisOptions {
         group.sentinels.iter().map(one).collect()
     }
 
-    /// The settings of a connection to one of the servers of the group.
+    /// The settings of a connection to one of the servers of the group. The rules for failovers
+    /// are the group's.
     pub(crate) fn at(&self, host: &str, port: u16) -> RedisOptions {
         let tls = match self.address() {
             Address::Tcp { tls, .. }
@@ -159,7 +161,8 @@ impl RedisOptions {
             | Address::Service { tls, .. } => *tls,
             Address::Unix(_) => false,
         };
-        let mut options = RedisOptions { group: None, ..self.clone() };
+        let failover = FailoverRules::default();
+        let mut options = RedisOptions { group: None, failover, ..self.clone() };
         options.access.address = place(host, port, tls);
         options
     }

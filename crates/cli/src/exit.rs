@@ -118,9 +118,9 @@ pub(crate) fn fix(kind: &ErrorKind) -> Option<&'static str> {
         }
         ErrorKind::NotInitialised => Some("`holdline quorum init` makes the servers one set"),
         ErrorKind::Quarantined { .. } => Some(
-            "wait; or, if you know that no earlier lock is still held, as on new servers after \
-             `holdline quorum init`: on redlock://, `holdline quorum vouch` ends a wait that began \
-             because no majority has its data",
+            "wait; `holdline doctor` shows why. If you know that no earlier lock is still held: on \
+             redis:// and with Sentinels, docs/keys.md says how to end it; on redlock://, \
+             `holdline quorum vouch` ends a wait that began because no majority has its data",
         ),
         ErrorKind::Invalid { field: "mode", .. } => Some(
             "all who use one name must agree on --shared, on --permits and on its N; `holdline \

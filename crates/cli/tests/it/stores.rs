@@ -244,7 +244,7 @@ impl Store {
     /// Starts the server again, with what it has on disk.
     pub(crate) fn restart(&self) {
         match &self.servers {
-            Servers::Redis(server) => server.restart(),
+            Servers::Redis(server) => server.restart_settled(),
             Servers::Redlock(servers) => servers[1..].iter().for_each(RedisServer::cont),
             Servers::Sentinel(_) | Servers::EtcdCluster(_) => unreachable!("they fail over"),
             Servers::Postgres(server) => server.restart(),

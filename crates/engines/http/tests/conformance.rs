@@ -125,7 +125,7 @@ impl RealStore for Served {
             (Disturbance::PlantForeign(name), _) => self.plant(name).into(),
             (Disturbance::CheckForeign(name), _) => self.check(name).into(),
             (Disturbance::Restart, Store::Redis(server)) => {
-                server.restart();
+                server.restart_settled();
                 clients.reconnect().await
             }
             (Disturbance::Restart, Store::Local(_)) => {

@@ -39,9 +39,9 @@ pub(crate) struct ProcessInbox {
 pub(crate) enum Grants {
     /// The grant.
     Believed,
-    /// The grant, if it comes from a master that may grant. All connections to the former master
-    /// were closed before this one was subscribed, so the hand-off is later than each reply that
-    /// has come from there.
+    /// The grant, if it comes from a server that may grant. All connections to the former master,
+    /// or to the former run of a server, were closed before this one was subscribed. So the
+    /// hand-off is later than each reply that has come from there.
     OfMaster,
     /// A hint to ask: the reply shows whether enough replicas or nodes have the grant.
     Asked,
@@ -52,10 +52,7 @@ impl Grants {
     pub(crate) fn counts(self, sender: Option<&ServerFacts>, now: Moment) -> bool {
         match self {
             Grants::Believed => true,
-            Grants::OfMaster => sender.is_some_and(|master| {
-                master.quarantine.is_some()
-                    && master.quarantined_until().is_none_or(|end| end <= now)
-            }),
+            Grants::OfMaster => sender.is_some_and(|sender| sender.may_grant(now)),
             Grants::Asked => false,
         }
     }

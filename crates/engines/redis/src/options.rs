@@ -24,12 +24,14 @@ use crate::error::ENGINE;
 
 mod address;
 mod check;
+mod failover;
 mod group;
 mod read;
 mod url;
 
 pub(crate) use address::Address;
-pub(crate) use group::{Replicas, SentinelGroup, is_near};
+pub(crate) use failover::{FailoverRules, Replicas};
+pub(crate) use group::{SentinelGroup, is_near};
 
 const URL: Reader = Reader { engine: ENGINE, port: 6379 };
 
@@ -66,6 +68,7 @@ pub struct RedisOptions {
     limits: Limits,
     layout: Layout,
     group: Option<SentinelGroup>,
+    failover: FailoverRules,
     environment: Option<Arc<dyn Environment>>,
 }
 
@@ -99,9 +102,9 @@ impl RedisOptions {
     /// `key_template`, `signal_template`, `prefix`, `max_waiters`, `connect_timeout_ms`,
     /// `command_timeout_ms`, `protocol` (`resp3`, `resp2`), `client_name`, `user`,
     /// `password_file`, `password_env` (the name of a variable), `db`, and for TLS `ca`, `cert` and
-    /// `key`; where the URL names sentinels, also `sentinel_user`, `sentinel_password_file`,
-    /// `sentinel_password_env`, `max_lease_duration_ms`, `old_master_ms` and `replicas` (`all`,
-    /// `majority`, a number).
+    /// `key`; for failovers `max_lease_duration_ms`, `old_master_ms`, `quarantine` (`on`, `off`)
+    /// and `replicas` (a number; with sentinels also `all` and `majority`); where the URL names
+    /// sentinels, also `sentinel_user`, `sentinel_password_file` and `sentinel_password_env`.
     ///
     /// # Errors
     /// `Invalid` names the error in the URL, and never shows its password. For an unknown
@@ -304,6 +307,7 @@ impl Default for RedisOptions {
             limits: Limits::of_seconds(5, 2),
             layout: Layout::default(),
             group: None,
+            failover: FailoverRules::default(),
             environment: None,
         }
     }

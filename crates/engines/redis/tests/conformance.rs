@@ -54,7 +54,7 @@ impl RealStore for Redis {
             Disturbance::PlantForeign(name) => Foreign::Text.plant(&self.server, &key(name)).into(),
             Disturbance::CheckForeign(name) => Foreign::Text.check(&self.server, &key(name)).into(),
             Disturbance::Restart => {
-                self.server.restart();
+                self.server.restart_settled();
                 clients.reconnect().await
             }
         }

@@ -373,6 +373,8 @@ async fn another_server_on_the_same_port_knows_no_lease() {
         async move { take(&other, "b", &patient()).await }
     });
     queued(&first, "b", 1).await;
+    // Else nothing would be granted there for a while.
+    second.settle();
     proxy.set_upstream(second.address());
     proxy.reset();
     assert_eq!(soon("the loss", held.lost()).await, LostReason::Missing);

@@ -91,7 +91,7 @@ async fn durations_out_of_range_are_refused_before_anything_is_asked() {
     let client = client_at(server.address()).await;
     let asked = || {
         let stats = behind(&server, "INFO commandstats").text().expect("text");
-        stats.contains("cmdstat_eval")
+        stats.contains("cmdstat_evalsha")
     };
     let day = Duration::from_secs(24 * 3_600);
     for duration in [

@@ -138,7 +138,7 @@ async fn a_server_that_lost_power_is_found_again_and_knows_its_holders_and_waite
         // Neither its end nor anything else arrives until it is back.
         network.lose(Loss::From(server.address()));
         server.kill();
-        server.restart();
+        server.restart_settled();
         network.heal();
         renewed(&guard).await;
         let outcome = soon("a release", guard.release()).await;

@@ -9,8 +9,8 @@ use holdline::{Certainty, ErrorKind, Guard};
 use holdline_services::{Event, Fault, FaultProxy, Frames, RedisServer, Reply, Traffic};
 
 use crate::support::{
-    behind, clean, client_at, leftovers, let_go, patient, queued, renewed, server, soon, take,
-    try_take, until, within,
+    behind, clean, client, client_at, leftovers, let_go, patient, queued, renewed, server, soon,
+    take, try_take, until, url_of, within,
 };
 
 const KEY: &str = "holdline:{a}";
@@ -258,7 +258,9 @@ async fn rubbish_is_never_a_grant() {
         (b"*1000000\r\n", false),
     ];
     for (answer, whole) in rubbish {
-        let client = client_at(answers_scripts_with(&server, answer)).await;
+        let url = url_of(answers_scripts_with(&server, answer));
+        // The handshake sends no script then.
+        let client = client(&format!("{url}&quarantine=off")).await;
         let shown = answer.escape_ascii();
         let error = try_take(&client, "a", &patient()).await.expect_err("no grant");
         let good = match error.kind() {

@@ -244,7 +244,7 @@ async fn a_server_that_restarts_empty_costs_the_lock_and_no_token() {
     let client = client_at(server.address()).await;
     let guard = take(&client, "a", &patient()).await;
     server.kill();
-    server.restart();
+    server.restart_settled();
     assert_eq!(lost(&guard).await, LostReason::Missing);
     let next = take(&client, "a", &patient()).await;
     assert!(next.fencing_token() > guard.fencing_token());
@@ -263,7 +263,7 @@ async fn a_server_that_remembers_is_killed_and_restarted_and_the_lock_is_kept() 
     let waiter = taking(&other, "a");
     queued(&server, "a", 1).await;
     server.kill();
-    server.restart();
+    server.restart_settled();
     renewed(&guard).await;
     let outcome = soon("a release", guard.release()).await;
     assert!(!outcome.is_lost(), "{outcome:?}");
@@ -289,7 +289,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
     let raised = FencingToken::new(before + 1_000_000_000_000).expect("a token");
     let later = token(take(&client, "a", &patient()).await).await;
     server.kill();
-    server.restart();
+    server.restart_settled();
     let restored = token(take(&client, "a", &patient()).await).await;
     assert!(later > before && restored > later);
     let raise = Operation::RaiseFence { to: raised };
@@ -297,7 +297,7 @@ async fn an_old_copy_takes_no_token_back_unless_the_fence_was_raised() {
     let high = token(take(&client, "a", &patient()).await).await;
     assert!(high > raised.get());
     server.kill();
-    server.restart();
+    server.restart_settled();
     let fallen = token(take(&client, "a", &patient()).await).await;
     assert!(fallen < high, "why the operator must raise it again");
     let raise = Operation::RaiseFence { to: FencingToken::new(high).expect("a token") };

@@ -120,7 +120,7 @@ async fn one_store_that_is_away_costs_the_others_nothing() {
     assert_eq!((&ready["status"], &ready["stores"]), (&"degraded".into(), &stores));
     assert_eq!(ground.ask("POST", "/stores/us/v1/locks/a", "").await.status, 503);
     assert_eq!(ground.ask("POST", "/stores/eu/v1/locks/a", "").await.status, 200);
-    server.restart();
+    server.restart_settled();
     ground.until_ready_is("/stores/us/readyz", 200).await;
     let us = ground.ask_through_outage("POST", "/stores/us/v1/locks/a").await;
     assert_eq!(us.status, 200, "{us:?}");

@@ -13,17 +13,7 @@ impl SentinelGroup {
     /// # Panics
     /// The server does not answer, or takes no writes.
     pub fn settle(&self, server: usize) {
-        let mut raw = self.servers[server].raw();
-        let mut field = |section: &str, name: &str| {
-            let info = raw.send(&["INFO", section]).expect("an answer").text().expect("text");
-            let line = info.lines().find_map(|line| line.strip_prefix(name));
-            line.expect("the field").trim().to_owned()
-        };
-        let run = field("server", "run_id:");
-        let followed = field("replication", "master_replid2:");
-        let words = ["HSET", "holdline:reign:1", "m", &run, "f", &followed, "q", "0", "w", "1"];
-        let reply = raw.send(&words).expect("an answer");
-        assert!(!matches!(reply, Reply::Error(_)), "{reply:?}");
+        self.servers[server].settle();
     }
 
     /// Has a sentinel promote a replica while all servers are healthy; returns its number.

@@ -23,7 +23,7 @@ fn a_server_that_is_stopped_and_started_is_reported_once_each() {
     let down = event(&watch, "store_down");
     assert!(down["message"].as_str().is_some_and(|message| !message.is_empty()), "{down}");
     assert!(down["name"].is_null() && down["at_ms"].is_u64(), "{down}");
-    redis.server.restart();
+    redis.server.restart_settled();
     // The next event is this one, however many rounds have failed. The server has no data file, so
     // the name is gone; that is compared with what was known before it was away.
     let next = |watch: &Running| -> serde_json::Value {
@@ -46,7 +46,7 @@ fn a_server_that_is_away_at_the_start_is_awaited() {
     assert_eq!(said["message"], "waiting for the store");
     let down = event(&watch, "store_down");
     assert!(down["message"].as_str().is_some_and(|message| !message.is_empty()), "{down}");
-    redis.server.restart();
+    redis.server.restart_settled();
     event(&watch, "store_up");
     assert_eq!(redis.run(&["acquire", "a", "--lease", "1h"]).code, 0);
     assert_eq!(event(&watch, "granted")["name"], "a");

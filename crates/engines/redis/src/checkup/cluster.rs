@@ -82,7 +82,7 @@ pub(super) async fn checkup(
     for known in table.shards() {
         let (host, port) = &known.master;
         let master = options.at(host, *port);
-        let link = sentinel::link(&master, clock.clone())?;
+        let link = sentinel::link(&master.read_only(), clock.clone())?;
         let probe = Probe { link, limit: options.command_timeout() };
         let address = master.address().to_string();
         let (info, config, offset) = match machine::round_trip(&probe, clock.as_ref()).await {

@@ -75,8 +75,9 @@ impl Sentinels {
             let probe = Probe { link, limit: options.command_timeout() };
             each.push(report_of(&probe, group.service()).await);
         }
-        let old_master = whole_millis(group.old_master());
-        let quarantine = group.max_lease().saturating_add(group.old_master());
+        let rules = options.failover();
+        let old_master = whole_millis(rules.old_master());
+        let quarantine = rules.max_lease().saturating_add(rules.old_master());
         Ok(Some(Sentinels { each, old_master, quarantine }))
     }
 

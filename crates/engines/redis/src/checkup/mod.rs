@@ -4,12 +4,13 @@
 //! never counts as a good result.
 //!
 //! Read next: `settings` for the server's own settings, `machine` for clock and round trip,
-//! `group` for the sentinels, `replicas` for the replicas that may be promoted, `cluster` for the
-//! masters of one, `rights` for the user's rights, `inventory` for the keys under our names,
-//! `shared_keys` for those that other libraries share, `redisson` for the counters of Redisson's
-//! dialect, `quorum` for the servers of a quorum.
+//! `failover` for the master term of one server, `group` for the sentinels, `replicas` for the
+//! replicas that may be promoted, `cluster` for the masters of one, `rights` for the user's rights,
+//! `inventory` for the keys under our names, `shared_keys` for those that other libraries share,
+//! `redisson` for the counters of Redisson's dialect, `quorum` for the servers of a quorum.
 
 mod cluster;
+mod failover;
 mod group;
 mod info;
 mod inventory;
@@ -73,6 +74,9 @@ pub async fn checkup(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Ch
         });
     }
     checkup.add(machine::clock(&probe).await);
+    if group.is_none() {
+        checkup.add(failover::finding(&probe, options, &info).await);
+    }
     if let Some(group) = &group {
         let each = replicas::ask(options, &group.replicas_there(), &clock).await?;
         let offset = machine::offset(&probe).await;

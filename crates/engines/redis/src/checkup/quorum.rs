@@ -181,7 +181,7 @@ async fn alone(
     options: &RedisOptions,
     clock: &Arc<dyn Clock>,
 ) -> Result<ServerFindings, LockError> {
-    let link = sentinel::link(options, clock.clone())?;
+    let link = sentinel::link(&options.read_only(), clock.clone())?;
     let probe = Probe { link, limit: options.command_timeout() };
     if let Err(error) = machine::round_trip(&probe, clock.as_ref()).await {
         let finding = Finding::ok(SILENT, VOTES, error.to_string());

@@ -107,7 +107,7 @@ pub(super) async fn ask(
 ) -> Result<Vec<Replica>, LockError> {
     let mut each = Vec::with_capacity(places.len());
     for (host, port) in places {
-        let options = options.at(host, *port);
+        let options = options.at(host, *port).read_only();
         let link = sentinel::link(&options, clock.clone())?;
         let probe = Probe { link, limit: options.command_timeout() };
         let info = probe.text(&["INFO"]).await.map(|text| Info::parse(&text));

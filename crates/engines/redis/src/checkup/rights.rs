@@ -324,8 +324,11 @@ fn of_redisson(options: &RedisOptions) -> Vec<&'static str> {
 }
 
 fn of_group(options: &RedisOptions) -> Vec<&'static str> {
-    let Some(group) = options.group() else { return Vec::new() };
-    let counts = (group.replicas() != Replicas::None).then_some(NEEDED_COPIES);
+    let rules = options.failover();
+    if !options.has_sentinels() {
+        return Vec::new();
+    }
+    let counts = (rules.replicas() != Replicas::None).then_some(NEEDED_COPIES);
     NEEDED_GROUP.into_iter().chain(counts).collect()
 }
 

@@ -137,7 +137,8 @@ fn server(info: &Info) -> Finding {
 fn role(info: &Info, config: &Config) -> Finding {
     let role = info.text("role");
     if role != "master" {
-        let fix = "name its master: a replica accepts no writes";
+        let fix = "name its master, or the primary endpoint, as the host in the URL: a replica \
+                   accepts no writes";
         return Finding::ok("role", ROLE, role).fail(fix);
     }
     let replicas = info.number("connected_slaves");

@@ -7,12 +7,13 @@ use holdline_core::hints::Watches;
 use holdline_core::{
     AcquireReply, AcquireRequest, AuditPage, AuditRecord, AuditRequest, Capabilities, Clock, Hints,
     LatchCommand, LatchReply, LeaseId, ListPage, ListRequest, LockError, LockName, Operation,
-    OperationReply, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed, Snapshot,
-    Verbs,
+    OperationReply, Purpose, ReleaseReply, ReleaseRequest, RenewReply, RenewRequest, Renewed,
+    Snapshot, Verbs,
 };
 
 use super::attempt::SlotRequest;
 use super::renewals::{self, ReplyTimeouts};
+use super::replica_acks::ReplicaAcks;
 use super::router::ClusterRouter;
 use super::slots::{key_slot, slot_of};
 use crate::error::protocol;
@@ -36,6 +37,8 @@ struct ClusterEngineParts {
     inbox: ProcessInbox,
     listings: Listings,
     clock: Arc<dyn Clock>,
+    /// Waits for replicas to acknowledge grants, where the options require that.
+    replica_acks: Option<ReplicaAcks>,
 }
 
 impl ClusterEngine {
@@ -51,12 +54,14 @@ impl ClusterEngine {
         // Never all zeros, which stands for no inbox.
         let inbox_id = format!("{:08x}{:08x}", control.random(), control.random() | 1);
         let watches = Arc::new(Watches::default());
+        let replica_acks = ReplicaAcks::of(options);
+        let grants = if replica_acks.is_some() { Grants::Asked } else { Grants::Believed };
         let inbox = ProcessInbox::new(
             control,
             clock.clone(),
             layout.inbox(&inbox_id),
             watches.clone(),
-            Grants::Believed,
+            grants,
         );
         let listings = Listings::new(clock.clone());
         let scripts = &native::CLUSTER;
@@ -67,8 +72,16 @@ impl ClusterEngine {
             deadline: options.command_timeout(),
         };
         let capabilities = native::capabilities(options);
-        let inner =
-            ClusterEngineParts { capabilities, router, context, watches, inbox, listings, clock };
+        let inner = ClusterEngineParts {
+            capabilities,
+            router,
+            context,
+            watches,
+            inbox,
+            listings,
+            clock,
+            replica_acks,
+        };
         Ok(ClusterEngine(Arc::new(inner)))
     }
 
@@ -178,7 +191,18 @@ impl ClusterEngineParts {
         let send = |subscribed| async move {
             let full = || native::acquire(&self.context, request, subscribed, limit);
             let reply = self.send(&request.name, full).await;
-            reply.and_then(|reply| native::acquired(&reply, request, limit))
+            let reply = reply.and_then(|reply| native::acquired(&reply, request, limit))?;
+            if matches!(reply, AcquireReply::Granted { .. }) {
+                let renewal = RenewRequest {
+                    name: request.name.clone(),
+                    lease_id: request.lease_id,
+                    client: request.client,
+                    purpose: Purpose::Keep(request.hold),
+                };
+                // If too few have it, the caller gives up the lease id, or repeats the request.
+                self.confirm(&[&renewal], subscribed).await?;
+            }
+            Ok(reply)
         };
         self.inbox.acquire(request, self.context.deadline, send).await
     }
@@ -210,10 +234,29 @@ impl ClusterEngineParts {
         let full = || native::renew(&self.context, &renewals, subscribed);
         let lock_key_only = || native::lock_key_only::renew(&self.context, &renewals, subscribed);
         let reply = self.send_or_lock_key_only(name, full, lock_key_only).await;
-        match reply.and_then(|reply| native::renewed(&reply, renewals.len())) {
+        let mut replies = match reply.and_then(|reply| native::renewed(&reply, renewals.len())) {
             Ok(replies) => replies,
-            Err(error) => renewals.iter().map(|_| Err(error.clone())).collect(),
+            Err(error) => return renewals.iter().map(|_| Err(error.clone())).collect(),
+        };
+        let is_kept =
+            |reply: &Result<RenewReply, LockError>| matches!(reply, Ok(RenewReply::Renewed { .. }));
+        let kept = renewals.iter().zip(&replies).filter(|(_, reply)| is_kept(reply));
+        let kept: Vec<&RenewRequest> = kept.map(|(renewal, _)| *renewal).collect();
+        if let Err(error) = self.confirm(&kept, subscribed).await {
+            for reply in replies.iter_mut().filter(|reply| is_kept(reply)) {
+                *reply = Err(error.clone());
+            }
         }
+        replies
+    }
+
+    /// Waits until enough replicas have these grants of one name, where the options require that.
+    async fn confirm(&self, renewals: &[&RenewRequest], subscribed: bool) -> Result<(), LockError> {
+        let Some(replica_acks) = &self.replica_acks else { return Ok(()) };
+        let Some(first) = renewals.first() else { return Ok(()) };
+        let slot = slot_of(&first.name);
+        let renewal = || native::renew(&self.context, renewals, subscribed);
+        replica_acks.confirm(&self.router, slot, renewal, renewals.len()).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {

@@ -22,6 +22,7 @@ mod nodes;
 mod redirect;
 mod refresh;
 mod renewals;
+mod replica_acks;
 mod router;
 mod slots;
 

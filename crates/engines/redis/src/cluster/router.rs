@@ -141,8 +141,13 @@ impl ClusterRouter {
     /// # Errors
     /// `Unavailable`: the slot has none.
     pub(crate) async fn owner(&self, slot: u16) -> Result<Link, LockError> {
+        self.owner_at(slot).await.map(|(_, node)| node)
+    }
+
+    /// The same, and its address.
+    pub(super) async fn owner_at(&self, slot: u16) -> Result<(HostPort, Link), LockError> {
         match self.nodes.owner(slot).await? {
-            Some((_, node)) => Ok(node),
+            Some(owner) => Ok(owner),
             None => {
                 self.nodes.request_refresh();
                 Err(self.nodes.unserved(slot))

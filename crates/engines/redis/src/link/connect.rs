@@ -10,7 +10,10 @@ use holdline_core::{Certainty, LockError, Moment};
 use super::connection::{Connection, ConnectionCallbacks};
 use super::connection_task::ConnectionTask;
 use super::dial::{Stage, dial};
+use super::facts::{Role, ServerFacts};
 use super::handshake::{Established, HandshakeError, handshake};
+use super::master_term::Term;
+use super::wire::Wire;
 use super::{LinkParts, maintenance, master_term};
 use crate::error::unavailable;
 use crate::options::RedisOptions;
@@ -50,6 +53,10 @@ pub(super) async fn connect(parts: &Arc<LinkParts>) -> Result<(), LockError> {
     tracing::debug!(%address, ?facts, "connected");
     if parts.router.facts().is_some_and(|before| facts.is_another_than(&before)) {
         tracing::warn!(%address, "another server than before, or restarted: is its data kept?");
+        if parts.discovery.single.is_some() {
+            // What the former run still sends must not be taken for messages of this one.
+            parts.router.close_other_runs(facts.run_id.as_deref());
+        }
     }
     let callbacks = ConnectionCallbacks { observer: parts.router.clone(), reset };
     let connection =
@@ -102,18 +109,14 @@ async fn open(
     let established = handshake(dialled, &options, resp3, &*parts.clock).await;
     match established {
         Ok(mut established) => {
-            if parts.discovery.master_source.is_some() {
-                let term = master_term::query(&mut established.wire, &parts.options, &*parts.clock)
-                    .await?;
-                established.facts.run_id = term.run_id.or(established.facts.run_id);
-                established.facts.quarantine = term.quarantine;
-            }
+            let Established { wire, facts, .. } = &mut established;
+            let term = term_of(parts, wire, facts).await?;
+            facts.run_id = term.run_id.or(facts.run_id.take());
+            facts.quarantine = term.quarantine;
+            facts.no_grants = term.no_grants;
             let discovery = &parts.discovery;
             if discovery.master_source.is_some() || discovery.seed_list.is_some() {
-                established.facts.host_port = options.host_port();
-            }
-            if established.facts.is_master {
-                parts.was_master.store(true, Ordering::Relaxed);
+                facts.host_port = options.host_port();
             }
             reset.store(false, Ordering::Release);
             Ok(Ok(established))
@@ -121,6 +124,38 @@ async fn open(
         Err(HandshakeError::Resp2Only) => Ok(Err(Resp2Only)),
         Err(HandshakeError::Failed(error)) => Err(error),
     }
+}
+
+/// Asks the server whether it is a master, and since when it may grant.
+async fn term_of(
+    parts: &LinkParts,
+    wire: &mut Wire,
+    facts: &ServerFacts,
+) -> Result<Term, LockError> {
+    if parts.discovery.master_source.is_some() {
+        return master_term::query_group(wire, &parts.options, &*parts.clock).await;
+    }
+    let Some(single) = &parts.discovery.single else { return Ok(Term::default()) };
+    let rules = parts.options.failover();
+    let mut term = Term::default();
+    if facts.role == Some(Role::Replica) {
+        term = Term::of_replica();
+    } else if rules.quarantine() && !rules.read_only() && !facts.in_cluster {
+        let known = single.known_run.lock().clone();
+        let known = known.as_deref();
+        term = master_term::query_single(wire, &parts.options, known, &*parts.clock).await?;
+    }
+    if term.is_replica && single.was_master.load(Ordering::Relaxed) {
+        let message = "a switchover is under way: the server was the master, and is a replica";
+        return Err(unavailable(message, Certainty::NotApplied));
+    }
+    if facts.role == Some(Role::Master) {
+        single.was_master.store(true, Ordering::Relaxed);
+    }
+    if let Some(run) = term.run_id.as_ref().or(facts.run_id.as_ref()) {
+        *single.known_run.lock() = Some(run.clone());
+    }
+    Ok(term)
 }
 
 /// Limits a step of connecting to the time that a connection may take.

@@ -3,7 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use holdline_core::{Certainty, ErrorKind, LockError, Moment};
+use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
 
 use crate::error::ENGINE;
 
@@ -20,6 +20,13 @@ impl Quarantine {
     pub(crate) fn until(&self) -> Moment {
         self.since.after(self.left)
     }
+}
+
+/// What a server calls itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Role {
+    Master,
+    Replica,
 }
 
 /// What is known of the server at the other end of a connection.
@@ -44,10 +51,13 @@ pub(crate) struct ServerFacts {
     /// Set when the server replies that nothing is left of the quarantine: another client has
     /// measured it to its end, or an operator has ended it.
     pub(super) quarantine_ended: Arc<OnceLock<()>>,
+    /// Why the server grants nothing, until it is queried again: it is a replica, or cannot record
+    /// its master term.
+    pub(super) no_grants: Option<ErrorKind>,
     /// Host and port, where sentinels or a cluster named the server.
     pub(crate) host_port: Option<(String, u16)>,
-    /// The server calls itself a master. A proxy, and a server by RESP2, do not say it.
-    pub(super) is_master: bool,
+    /// What the server calls itself. A proxy, and a server by RESP2, do not say it.
+    pub(super) role: Option<Role>,
     /// The server is a node of a cluster.
     pub(crate) in_cluster: bool,
 }
@@ -64,6 +74,27 @@ impl ServerFacts {
             return None;
         }
         self.quarantine.map(|quarantine| quarantine.until())
+    }
+
+    /// Returns whether the server may grant at this moment.
+    pub(crate) fn may_grant(&self, now: Moment) -> bool {
+        self.no_grants.is_none() && self.quarantined_until().is_none_or(|end| end <= now)
+    }
+
+    /// Checks that the server may grant now.
+    ///
+    /// # Errors
+    /// `Quarantined`, or why it grants nothing. Nothing was sent.
+    pub(crate) fn check_may_grant(&self, clock: &dyn Clock) -> Result<(), LockError> {
+        if let Some(kind) = &self.no_grants {
+            return Err(LockError::new(ENGINE, kind.clone(), Certainty::NotApplied));
+        }
+        let Some(end) = self.quarantined_until() else { return Ok(()) };
+        let left = clock.now().until(end);
+        if left.is_zero() {
+            return Ok(());
+        }
+        Err(LockError::new(ENGINE, ErrorKind::Quarantined { left }, Certainty::NotApplied))
     }
 
     /// Refuses a node of a cluster where one server is meant: most names would be elsewhere.

@@ -10,6 +10,7 @@ use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use super::ServerFacts;
 use super::dial::Dialled;
 use super::dial::TLS;
+use super::facts::Role;
 use super::resp::Reply;
 use super::value::Value;
 use super::wire::{Wire, WireError};
@@ -47,9 +48,9 @@ pub(super) async fn handshake(
     let mut wire = Wire::new(dialled.stream);
     let password = options.password().read().await;
     let password = password.as_deref();
-    let mut is_master = false;
+    let mut role = None;
     if resp3 {
-        is_master = is_of_master(&hello(&mut wire, options, password).await?);
+        role = role_of(&hello(&mut wire, options, password).await?);
     }
     let sent = clock.now();
     let db = options.db().to_string();
@@ -69,7 +70,7 @@ pub(super) async fn handshake(
         return Err(refusal(error.clone()).into());
     }
     let resp = if resp3 { 3 } else { 2 };
-    let facts = ServerFacts { resp, round_trip, is_master, ..facts(optional) };
+    let facts = ServerFacts { resp, round_trip, role, ..facts(optional) };
     Ok(Established { wire, facts, reset: dialled.reset })
 }
 
@@ -98,11 +99,15 @@ async fn hello(
     })
 }
 
-/// Returns whether the reply to `HELLO` is that of a master.
-fn is_of_master(reply: &Value) -> bool {
+/// Returns what the server calls itself in its reply to `HELLO`.
+fn role_of(reply: &Value) -> Option<Role> {
     let pairs = reply.as_array().unwrap_or_default();
     let role = pairs.chunks(2).find(|pair| pair.first().and_then(Value::as_text) == Some("role"));
-    role.and_then(|pair| pair.get(1)?.as_text()) == Some("master")
+    match role.and_then(|pair| pair.get(1)?.as_text()) {
+        Some("master") => Some(Role::Master),
+        Some("replica" | "slave") => Some(Role::Replica),
+        _ => None,
+    }
 }
 
 fn client_name(options: &RedisOptions) -> String {

@@ -16,6 +16,8 @@ use crate::error::refusal;
 
 /// How soon a subscription that failed is requested again.
 const SUBSCRIBE_RETRY: Duration = Duration::from_millis(100);
+/// How often a server that grants nothing is asked again.
+const GRANTS_RETRY: Duration = Duration::from_secs(1);
 
 /// Keeps the subscriptions of a connection up to date until the router has something to do.
 pub(super) async fn maintain_connection(parts: &Arc<LinkParts>, connection: &Arc<Connection>) {
@@ -34,6 +36,23 @@ pub(super) async fn maintain_connection(parts: &Arc<LinkParts>, connection: &Arc
         () = parts.router.needs_supervisor() => {}
         () = changes => {}
         () = report_quarantine(parts, connection) => {}
+        () = await_grants(parts, connection) => {}
+    }
+}
+
+/// Asks a server that grants nothing whether that is still so, and closes the connection when it is
+/// not: the next handshake finds out since when it may grant. Never ends otherwise.
+async fn await_grants(parts: &LinkParts, connection: &Arc<Connection>) {
+    let facts = connection.facts();
+    let Some(args) = master_term::query_again(&parts.options, facts) else {
+        return std::future::pending().await;
+    };
+    loop {
+        parts.clock.sleep_until(parts.clock.now().after(GRANTS_RETRY)).await;
+        let reply = reply_to(parts, connection, Request::Command(&args)).await;
+        if reply.is_ok_and(|reply| master_term::is_of_master(&reply)) {
+            connection.close("the server may grant now");
+        }
     }
 }
 

@@ -66,6 +66,7 @@ use std::time::Duration;
 
 use holdline_core::{Certainty, Clock, ErrorKind, LockError};
 use holdline_net::runtime::{RuntimeHandle, TaskSpawner};
+use parking_lot::Mutex;
 
 pub(crate) use call::{Affinity, Call, RoutingPolicy};
 pub(crate) use facts::ServerFacts;
@@ -98,8 +99,21 @@ struct ServerDiscovery {
     master_source: Option<Arc<dyn MasterSource>>,
     /// This link runs the task of `master_source`; other links only read its results.
     runs_master_source: bool,
+    /// What is known of the one server of an engine, whose address may lead to another one later.
+    /// `None` for one of several, and for those of a group.
+    single: Option<Arc<SingleServer>>,
     /// Which servers may be dialled, where any node of a cluster will do.
     seed_list: Option<Arc<SeedList>>,
+}
+
+/// What the links of an engine know of its one server.
+#[derive(Debug, Default)]
+struct SingleServer {
+    /// The server called itself a master. If it takes no writes after that, it is being switched
+    /// over, and its name may lead to another.
+    was_master: AtomicBool,
+    /// The run of the server that was last connected.
+    known_run: Mutex<Option<String>>,
 }
 
 /// What the tasks of a link share with it.
@@ -111,11 +125,6 @@ struct LinkParts {
     subscriptions: Arc<Subscriptions>,
     ids: AtomicU64,
     discovery: ServerDiscovery,
-    /// An engine keeps its locks on this one server: neither on several, nor on those of a group.
-    is_single: AtomicBool,
-    /// The server called itself a master. If it takes no writes after that, it is being switched
-    /// over, and its name may lead to another.
-    was_master: AtomicBool,
     /// `HELLO 3` was refused, and RESP2 worked.
     resp2_only: AtomicBool,
     /// How often the server answered `NOSCRIPT`.
@@ -208,9 +217,9 @@ impl Link {
     /// # Errors
     /// As [`Link::of_source`].
     pub(crate) fn single(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Link, LockError> {
-        let link = Link::of_source(options, clock, None)?;
-        link.parts().is_single.store(true, Ordering::Relaxed);
-        Ok(link)
+        options.validate()?;
+        let single = Some(Arc::default());
+        Link::start(options, clock, ServerDiscovery { single, ..ServerDiscovery::default() })
     }
 
     /// Makes a link that connects to any node of a cluster, and to another when that one fails.
@@ -227,12 +236,11 @@ impl Link {
 
     /// Makes another link for the same server, with a connection of its own.
     pub(crate) fn new_link_to_same_server(&self) -> Result<Link, LockError> {
-        let LinkParts { options, clock, discovery, is_single, .. } = &**self.parts();
+        let LinkParts { options, clock, discovery, .. } = &**self.parts();
         let master_source = discovery.master_source.clone();
-        let discovery = ServerDiscovery { master_source, ..ServerDiscovery::default() };
-        let link = Link::start(options, clock.clone(), discovery)?;
-        link.parts().is_single.store(is_single.load(Ordering::Relaxed), Ordering::Relaxed);
-        Ok(link)
+        let single = discovery.single.clone();
+        let discovery = ServerDiscovery { master_source, single, ..ServerDiscovery::default() };
+        Link::start(options, clock.clone(), discovery)
     }
 
     fn start(
@@ -257,8 +265,6 @@ impl Link {
             subscriptions: Arc::default(),
             ids: AtomicU64::new(1),
             discovery,
-            is_single: AtomicBool::new(false),
-            was_master: AtomicBool::new(false),
             resp2_only: AtomicBool::new(false),
             unknown_scripts: AtomicU64::new(0),
             process: AtomicU32::new(std::process::id()),

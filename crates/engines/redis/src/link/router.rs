@@ -287,6 +287,17 @@ impl ConnectionRouter {
         self.supervisor_wake.notify_one();
     }
 
+    /// Ends the connections to all runs of the server but this one.
+    pub(super) fn close_other_runs(&self, run_id: Option<&str>) {
+        let state = self.state.lock();
+        let connections: Vec<_> = state.current.iter().chain(&state.old).cloned().collect();
+        drop(state);
+        for connection in connections.iter().filter(|other| !other.facts().is_of(run_id)) {
+            connection.close("the server was restarted, or is another");
+        }
+        self.supervisor_wake.notify_one();
+    }
+
     /// Ends everything.
     pub(super) fn close(&self) {
         let mut state = self.state.lock();

@@ -41,9 +41,17 @@ impl ScriptForms {
 /// Where a request goes, and how long it may take.
 #[derive(Clone, Copy)]
 struct Target<'a> {
+    aim: Aim<'a>,
+    limit: Limit,
+}
+
+/// Which connection may take a request.
+#[derive(Clone, Copy, Default)]
+struct Aim<'a> {
     /// Which run of the server it is for; `None` for any.
     run_id: Option<&'a str>,
-    limit: Limit,
+    /// The server must be one that may grant now.
+    grants: bool,
     /// Receives the connection that it was put on.
     sent_on: Option<&'a SentOn>,
 }
@@ -71,7 +79,19 @@ impl Link {
         run_id: Option<&str>,
         make: impl Fn() -> Call,
     ) -> Result<Value, LockError> {
-        let outcome = self.run_script(&make, ScriptForms::SHA1, run_id, None).await?;
+        let aim = Aim { run_id, ..Aim::default() };
+        let outcome = self.run_script(&make, ScriptForms::SHA1, aim).await?;
+        outcome.map_err(|error| self.refused(error))
+    }
+
+    /// Runs a script that may grant as [`Link::call_of`] does, if the server may grant now.
+    pub(crate) async fn call_granting(
+        &self,
+        run_id: Option<&str>,
+        make: impl Fn() -> Call,
+    ) -> Result<Value, LockError> {
+        let aim = Aim { run_id, grants: true, sent_on: None };
+        let outcome = self.run_script(&make, ScriptForms::SHA1, aim).await?;
         outcome.map_err(|error| self.refused(error))
     }
 
@@ -83,14 +103,43 @@ impl Link {
         make: impl Fn() -> Call,
         sent_on: &SentOn,
     ) -> Result<Value, LockError> {
-        let run = self.run_script(&make, ScriptForms::SHA1, Some(run_id), Some(sent_on));
-        run.await?.map_err(|error| self.refused(error))
+        let aim = Aim { run_id: Some(run_id), grants: false, sent_on: Some(sent_on) };
+        self.run_script(&make, ScriptForms::SHA1, aim).await?.map_err(|error| self.refused(error))
+    }
+
+    /// Runs a script as [`Link::call`] does, and records the connection for
+    /// [`Link::command_behind`].
+    pub(crate) async fn call_noting(
+        &self,
+        make: impl Fn() -> Call,
+        sent_on: &SentOn,
+    ) -> Result<Value, LockError> {
+        let aim = Aim { sent_on: Some(sent_on), ..Aim::default() };
+        self.run_script(&make, ScriptForms::SHA1, aim).await?.map_err(|error| self.refused(error))
+    }
+
+    /// Sends a command on the connection of an earlier request, so behind that request.
+    ///
+    /// # Errors
+    /// `Unavailable`, not applied: that connection is no longer the healthy one.
+    pub(crate) async fn command_behind(
+        &self,
+        sent_on: &SentOn,
+        args: &Args,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        let Some(connection) = self.parts().router.good(sent_on.0.load(Ordering::Acquire)) else {
+            return Err(unavailable("the connection has broken", Certainty::NotApplied));
+        };
+        let limit = self.limit(deadline);
+        let pending = PendingReply::enqueue(connection, Request::Command(args), None, limit)?;
+        pending.await?.map_err(|error| self.refused(error))
     }
 
     /// Runs a script as [`Link::call`] does, and sends its text at once: for requests that nobody
     /// can repeat after `NOSCRIPT`.
     pub(crate) async fn call_in_full(&self, make: impl Fn() -> Call) -> Result<Value, LockError> {
-        let outcome = self.run_script(&make, ScriptForms::TEXT, None, None).await?;
+        let outcome = self.run_script(&make, ScriptForms::TEXT, Aim::default()).await?;
         outcome.map_err(|error| self.refused(error))
     }
 
@@ -133,7 +182,7 @@ impl Link {
     /// `asking` sends `ASKING` first, for a node that imports the slot.
     pub(crate) async fn outcome(&self, make: impl Fn() -> Call, asking: bool) -> Outcome {
         let forms = if asking { ScriptForms::ASKING_SHA1 } else { ScriptForms::SHA1 };
-        self.run_script(&make, forms, None, None).await
+        self.run_script(&make, forms, Aim::default()).await
     }
 
     /// Sends a command.
@@ -149,6 +198,22 @@ impl Link {
         self.send(&args.into(), affinity, deadline).await
     }
 
+    /// Sends a command that may grant, if the server may grant now.
+    ///
+    /// # Cancel safety
+    /// As for [`Link::call`].
+    pub(crate) async fn command_granting(
+        &self,
+        args: impl Into<Args>,
+        affinity: Option<Affinity>,
+        deadline: Duration,
+    ) -> Result<Value, LockError> {
+        let routing = affinity.map_or(RoutingPolicy::Any, RoutingPolicy::Behind);
+        let aim = Aim { grants: true, ..Aim::default() };
+        let target = Target { aim, limit: self.limit(deadline) };
+        self.exchange(&args.into(), routing, target).await
+    }
+
     /// Sends a command whose arguments several nodes share.
     ///
     /// # Cancel safety
@@ -160,7 +225,7 @@ impl Link {
         deadline: Duration,
     ) -> Result<Value, LockError> {
         let routing = affinity.map_or(RoutingPolicy::Any, RoutingPolicy::Behind);
-        let target = Target { run_id: None, limit: self.limit(deadline), sent_on: None };
+        let target = Target { aim: Aim::default(), limit: self.limit(deadline) };
         self.exchange(args, routing, target).await
     }
 
@@ -171,7 +236,8 @@ impl Link {
         args: &Args,
         deadline: Duration,
     ) -> Result<Value, LockError> {
-        let target = Target { run_id, limit: self.limit(deadline), sent_on: None };
+        let aim = Aim { run_id, ..Aim::default() };
+        let target = Target { aim, limit: self.limit(deadline) };
         self.exchange(args, RoutingPolicy::Any, target).await
     }
 
@@ -185,12 +251,11 @@ impl Link {
         &self,
         make: &impl Fn() -> Call,
         forms: ScriptForms,
-        run_id: Option<&str>,
-        sent_on: Option<&SentOn>,
+        aim: Aim<'_>,
     ) -> Outcome {
         let call = make();
         let script = call.script;
-        let target = Target { run_id, limit: self.limit(call.deadline), sent_on };
+        let target = Target { aim, limit: self.limit(call.deadline) };
         match self.run_once(call, make, forms, target).await? {
             Err(error) if error.code == NO_SCRIPT => {
                 tracing::debug!(script = script.name(), "the server did not know a script");
@@ -286,8 +351,8 @@ impl Link {
 
     /// Returns whether the one server of the engine was a master when it was connected.
     fn was_master(&self) -> bool {
-        let parts = self.parts();
-        parts.is_single.load(Ordering::Relaxed) && parts.was_master.load(Ordering::Relaxed)
+        let single = self.parts().discovery.single.as_ref();
+        single.is_some_and(|single| single.was_master.load(Ordering::Relaxed))
     }
 
     /// Returns whether this process is a fork of the one that made the link.
@@ -306,7 +371,7 @@ impl Link {
         routing: RoutingPolicy,
         target: Target<'_>,
     ) -> Result<(Arc<Connection>, PendingReply), LockError> {
-        let Target { run_id, limit, sent_on } = target;
+        let Target { aim, limit } = target;
         if self.is_fork() {
             let message = "this process was copied by fork: it needs a client of its own";
             return Err(unavailable(message, Certainty::NotApplied));
@@ -314,7 +379,7 @@ impl Link {
         // The common case: a healthy connection exists, and nothing is allocated to wait for one.
         let waits = routing.waits_for_healthy();
         if let Ok(Route::Use(connection)) = self.parts().router.route(routing, None, waits)
-            && connection.facts().is_of(run_id)
+            && self.may_take(&connection, aim).is_ok()
             && let Ok(pending) = PendingReply::enqueue(
                 connection.clone(),
                 request,
@@ -322,10 +387,23 @@ impl Link {
                 limit,
             )
         {
-            note(sent_on, &connection);
+            note(aim.sent_on, &connection);
             return Ok((connection, pending));
         }
         Box::pin(self.put_later(request, routing, target)).await
+    }
+
+    /// Checks that a connection is to a server that the request may go to.
+    fn may_take(&self, connection: &Connection, aim: Aim<'_>) -> Result<(), LockError> {
+        let facts = connection.facts();
+        if !facts.is_of(aim.run_id) {
+            let message = "the server was restarted, or is another";
+            return Err(match self.master_source() {
+                Some(_) => masterless(message, Certainty::NotApplied),
+                None => unavailable(message, Certainty::NotApplied),
+            });
+        }
+        if aim.grants { facts.check_may_grant(&*self.parts().clock) } else { Ok(()) }
     }
 
     /// Puts a request on a connection as soon as one accepts it.
@@ -333,18 +411,12 @@ impl Link {
         &self,
         request: Request<'_>,
         routing: RoutingPolicy,
-        Target { run_id, limit, sent_on }: Target<'_>,
+        Target { aim, limit }: Target<'_>,
     ) -> Result<(Arc<Connection>, PendingReply), LockError> {
         let mut waiter = Waiter::default();
         loop {
             let connection = self.next_connection(routing, limit, &mut waiter).await?;
-            if !connection.facts().is_of(run_id) {
-                let message = "the server was restarted, or is another";
-                return Err(match self.master_source() {
-                    Some(_) => masterless(message, Certainty::NotApplied),
-                    None => unavailable(message, Certainty::NotApplied),
-                });
-            }
+            self.may_take(&connection, aim)?;
             match PendingReply::enqueue(
                 connection.clone(),
                 request,
@@ -352,7 +424,7 @@ impl Link {
                 limit,
             ) {
                 Ok(pending) => {
-                    note(sent_on, &connection);
+                    note(aim.sent_on, &connection);
                     return Ok((connection, pending));
                 }
                 // Nothing was sent, so another connection may take it.

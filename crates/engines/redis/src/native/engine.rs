@@ -71,10 +71,11 @@ impl RedisEngine {
         let inbox_id = format!("{:08x}{:08x}", link.random(), link.random() | 1);
         let watches = Arc::new(Watches::default());
         let channel = layout.inbox(&inbox_id);
-        let grants = match options.group() {
-            Some(group) if group.replicas() == Replicas::None => Grants::OfMaster,
-            Some(_) => Grants::Asked,
-            None => Grants::Believed,
+        let rules = options.failover();
+        let grants = match rules.replicas() {
+            Replicas::None if rules.quarantine() => Grants::OfMaster,
+            Replicas::None => Grants::Believed,
+            _ => Grants::Asked,
         };
         let inbox =
             ProcessInbox::new(link.clone(), clock.clone(), channel, watches.clone(), grants);
@@ -140,12 +141,12 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     capabilities.max_batch = MAX_BATCH;
     capabilities.latch = true;
     capabilities.audit = AuditTrail::Store;
-    if let Some(group) = options.group() {
-        capabilities.lease.max = group.max_lease();
-        if group.replicas() != Replicas::None {
-            // The reply shows whether they have the grant.
-            capabilities.hand_off = HandOff::Direct;
-        }
+    if let Some(longest) = options.longest_lease() {
+        capabilities.lease.max = longest;
+    }
+    if options.failover().replicas() != Replicas::None {
+        // The reply shows whether they have the grant.
+        capabilities.hand_off = HandOff::Direct;
     }
     capabilities
 }
@@ -205,7 +206,8 @@ impl Verbs for RedisEngine {
 
 impl RedisEngineParts {
     async fn granting_run(&self) -> Result<Option<Arc<ServerFacts>>, LockError> {
-        sentinel::granting_run(&self.link, &*self.clock, self.context.deadline).await
+        let acks = self.replica_acks.as_ref();
+        sentinel::granting_run(&self.link, acks, &*self.clock, self.context.deadline).await
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
@@ -215,7 +217,11 @@ impl RedisEngineParts {
             _ => None,
         };
         let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-        let reply = self.link.call_of(run, || requests::operate(&self.context, operation)).await;
+        let call = || requests::operate(&self.context, operation);
+        let reply = match operation {
+            Operation::Freeze { .. } => self.link.call_granting(run, call).await,
+            _ => self.link.call_of(run, call).await,
+        };
         replies::operated(&reply?)
     }
 
@@ -233,7 +239,7 @@ impl RedisEngineParts {
         let limit = self.capabilities.max_waiters;
         let send = |subscribed| async move {
             let send = || requests::acquire(&self.context, request, subscribed, limit);
-            let reply = self.link.call_of(run, send).await;
+            let reply = self.link.call_granting(run, send).await;
             let reply = reply.and_then(|reply| replies::acquired(&reply, request, limit))?;
             if matches!(reply, AcquireReply::Granted { .. }) {
                 // If too few have it, the caller gives up the lease id, or repeats the request.

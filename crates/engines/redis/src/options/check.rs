@@ -27,6 +27,7 @@ impl RedisOptions {
                 return Err(LockError::invalid(ENGINE, "dialect", message));
             }
         }
+        self.validate_failover()?;
         self.validate_cluster()?;
         if self.access.user.is_some() && !self.access.password.is_set() {
             let message = "needs a password: in the URL, by `password_file`, `password_env`, or in \

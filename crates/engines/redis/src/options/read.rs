@@ -6,7 +6,7 @@ use holdline_net::secret::Secret;
 use super::{Dialect, Publish, RedisOptions, URL, bad, group};
 use crate::error::ENGINE;
 
-pub(super) const PARAMETERS: [&str; 19] = [
+pub(super) const PARAMETERS: [&str; 23] = [
     "ca",
     "cert",
     "client_name",
@@ -17,13 +17,17 @@ pub(super) const PARAMETERS: [&str; 19] = [
     "fencing",
     "key",
     "key_template",
+    "max_lease_duration_ms",
     "max_waiters",
+    "old_master_ms",
     "password_command",
     "password_env",
     "password_file",
     "prefix",
     "protocol",
     "publish",
+    "quarantine",
+    "replicas",
     "signal_template",
     "user",
 ];
@@ -36,7 +40,7 @@ impl RedisOptions {
         {
             return Ok(());
         }
-        if self.limits.set(URL, key, &value)? {
+        if self.failover.set(key, &value)? || self.limits.set(URL, key, &value)? {
             return Ok(());
         }
         match key {

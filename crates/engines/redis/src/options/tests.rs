@@ -60,7 +60,7 @@ fn urls_of_clusters_are_read_or_refused_with_the_fix() {
         ("redis-cluster://a?key_template={x}:{name}", "no `{` before `{name}`"),
         ("redis-cluster://a?prefix={x}", "no `{` in a cluster"),
         ("redis-cluster://a?key_template=holdline:fence:{name}", "leave out `fence:`"),
-        ("redis-cluster://a?replicas=all", "`redis+sentinel://`"),
+        ("redis-cluster://a?replicas=all", "must be a number"),
         ("redis-cluster://a?ca=/ca", "need TLS"),
         ("redis-cluster://u:canary-7f3a@a,v:canary-7f3a@b", "once, before the first node"),
         ("redis-clustre://a", "`redis-cluster://`"),
@@ -229,7 +229,8 @@ fn a_url_names_sentinels_and_a_service() {
     let options = RedisOptions::from_url(&url.replace("sentinel_user=s&", "")).expect("read");
     let group = options.group().expect("a group");
     assert_eq!((group.service(), options.db(), options.prefix()), ("locks", 3, "x:"));
-    assert_eq!((group.max_lease(), group.old_master()), (Duration::from_secs(5), Duration::ZERO));
+    let rules = options.failover();
+    assert_eq!((rules.max_lease(), rules.old_master()), (Duration::from_secs(5), Duration::ZERO));
     assert_eq!(options.address().to_string(), "the master of `locks`");
     let sentinels = options.sentinels();
     let addresses: Vec<String> = sentinels.iter().map(|one| one.address().to_string()).collect();
@@ -269,7 +270,12 @@ fn errors_in_the_url_of_sentinels_are_named() {
         ("redis+sentinel://one/locks?old_master_ms=99999999", "at most an hour"),
         ("redis+sentinel://one/locks?dialect=plain", "one server or a quorum"),
         ("redis+sentinel://one/locks?ca=/ca", "need TLS"),
-        ("redis://one?replicas=all", "write `redis+sentinel://`"),
+        ("redis+sentinel://one/locks?quarantine=off", "lower `max_lease_duration_ms`"),
+        ("redis://one?replicas=all", "must be a number without Sentinels"),
+        ("redis://one?quarantine=maybe", "quarantine"),
+        ("redis://one?sentinel_user=u", "write `redis+sentinel://`"),
+        ("redis-cluster://one?replicas=majority", "must be a number without Sentinels"),
+        ("redis-cluster://one?quarantine=off", "has no quarantine"),
     ] {
         let message = RedisOptions::from_url(url).expect_err(url).to_string();
         assert!(message.contains(says), "{url}: {message}");

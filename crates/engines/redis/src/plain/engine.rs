@@ -103,7 +103,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     let identity =
         format!("{}/{} plain {}", options.address(), options.db(), options.key_template());
     let fencing = options.fencing();
-    Capabilities {
+    let mut capabilities = Capabilities {
         fair: false,
         shared: false,
         permits: false,
@@ -125,7 +125,11 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         max_waiters: 0,
         max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
+    };
+    if let Some(longest) = options.longest_lease() {
+        capabilities.lease.max = longest;
     }
+    capabilities
 }
 
 impl Verbs for PlainEngine {
@@ -171,7 +175,7 @@ impl Verbs for PlainEngine {
 
 impl PlainEngineParts {
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let reply = self.link.call(|| self.context.acquire(request)).await?;
+        let reply = self.link.call_granting(None, || self.context.acquire(request)).await?;
         self.reader.acquired(&reply, request)
     }
 
@@ -186,7 +190,8 @@ impl PlainEngineParts {
         if !request.known {
             let affinity = Some(*lease_id.as_bytes());
             let command = self.context.set_nx(request);
-            let reply = self.link.command(command, affinity, self.context.deadline).await?;
+            let reply =
+                self.link.command_granting(command, affinity, self.context.deadline).await?;
             match reply.as_text() {
                 Some("OK") => return Ok(granted(request.hold.duration())),
                 None if reply == crate::link::Value::Nil => {}

@@ -51,6 +51,9 @@ impl QuorumOptions {
             return Err(bad(CREDENTIALS));
         }
         let (hosts, db) = hosts.split_at(hosts.find('/').unwrap_or(hosts.len()));
+        if db.len() > 1 && db[1..].parse::<u32>().is_err() {
+            return Err(bad(NO_GROUP));
+        }
         let mut max_lease = None;
         let mut node_parameters = Vec::new();
         for parameter in parameters.strip_prefix('?').into_iter().flat_map(|all| all.split('&')) {
@@ -88,6 +91,9 @@ impl QuorumOptions {
         if nodes.is_empty() || nodes.len() > MAX_NODES {
             let message = format!("must name 1 to {MAX_NODES} servers, not {}", nodes.len());
             return Err(bad(message));
+        }
+        if nodes.iter().any(RedisOptions::has_sentinels) {
+            return Err(bad(NO_GROUP));
         }
         for (at, node) in nodes.iter().enumerate() {
             let identity = |node: &RedisOptions| (node.address().clone(), node.db());
@@ -176,6 +182,11 @@ impl QuorumOptions {
                            `fencing=off`";
             return invalid("fencing", message);
         }
+        if node.failover().are_set() {
+            let message = "has `old_master_ms`, `quarantine` or `replicas`, which a quorum has \
+                           not: a server that may have lost its votes waits by rules of its own";
+            return invalid("url", message);
+        }
         if node.signal_template().is_some() {
             let message = "is for one server: no library that locks over several waits on a list";
             return invalid("signal_template", message);
@@ -191,6 +202,11 @@ impl QuorumOptions {
         Ok(())
     }
 }
+
+/// Why no group of Sentinels is a node (decision 0069).
+const NO_GROUP: &str = "has a path that is no database number: each node of a quorum is one \
+                        server, and none is a service of Sentinels. Name servers without \
+                        replicas, or write `redis+sentinel://` for one group";
 
 /// The parameter that belongs to the set and not to each server.
 const MAX_LEASE: &str = "max_lease_duration_ms=";
@@ -258,6 +274,10 @@ mod tests {
         assert!(refused("redlock://one,,two").contains("one,two:7000"));
         assert!(refused("redlock://one:7,two,one:7").contains("one:7 twice"));
         assert!(refused("redlock://one?prefx=1").contains("prefix"));
+        assert!(refused("redlock://one,two/locks").contains("none is a service of Sentinels"));
+        let replicas = QuorumOptions::from_url("redlock://one?replicas=1").expect("read");
+        let replicas = replicas.validate().expect_err("no quorum has it").to_string();
+        assert!(replicas.contains("by rules of its own"), "{replicas}");
         assert!(refused("redlock://one?max_lease_duration_ms=5s").contains("milliseconds"));
         let long = QuorumOptions::from_url("redlock://one?max_lease_duration_ms=600001");
         assert!(long.expect("a number").validate().is_err());

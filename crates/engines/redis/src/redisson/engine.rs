@@ -121,8 +121,8 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
         max_batch: MAX_BATCH,
         ..Capabilities::reference(ENGINE, identity)
     };
-    if let Some(group) = options.group() {
-        capabilities.lease.max = group.max_lease();
+    if let Some(longest) = options.longest_lease() {
+        capabilities.lease.max = longest;
     }
     capabilities
 }

@@ -127,14 +127,19 @@ impl Route {
         match self {
             Route::Server { link, replica_acks, clock } => {
                 let facts = match purpose {
-                    Purpose::Grant => granting_run(link, &**clock, deadline).await?,
+                    Purpose::Grant => {
+                        granting_run(link, replica_acks.as_ref(), &**clock, deadline).await?
+                    }
                     Purpose::Keep if replica_acks.is_some() => {
                         Some(link.ready_within(deadline).await?)
                     }
                     _ => None,
                 };
                 let run = facts.as_ref().and_then(|facts| facts.run_id.as_deref());
-                let value = link.call_of(run, call).await?;
+                let value = match purpose {
+                    Purpose::Grant => link.call_granting(run, call).await?,
+                    _ => link.call_of(run, call).await?,
+                };
                 Ok(Sent { value, facts })
             }
             Route::Cluster { router, .. } => {

@@ -16,12 +16,11 @@ mod watcher;
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Certainty, Clock, ErrorKind, LockError, Moment};
+use holdline_core::{Clock, LockError};
 
-use crate::error::ENGINE;
 use crate::keys::Layout;
 use crate::link::{Link, MasterSource, ServerFacts};
-use crate::options::{RedisOptions, Replicas, SentinelGroup};
+use crate::options::{RedisOptions, Replicas};
 
 pub(crate) use answers::MasterView;
 pub(crate) use replica_acks::ReplicaAcks;
@@ -48,34 +47,32 @@ pub(crate) fn replica_acks_of(
     link: &Link,
     layout: &Layout,
 ) -> Result<Option<ReplicaAcks>, LockError> {
-    let wanted = options.group().map_or(Replicas::None, SentinelGroup::replicas);
-    let Some(source) = link.master_source().filter(|_| wanted != Replicas::None) else {
+    let wanted = options.failover().replicas();
+    if wanted == Replicas::None {
         return Ok(None);
-    };
+    }
     let deadline = options.command_timeout();
     Ok(Some(ReplicaAcks::new(
         link.new_link_to_same_server()?,
-        source.clone(),
+        link.master_source().cloned(),
         wanted,
         layout.master_term(),
         deadline,
     )))
 }
 
-/// Returns the run of the server that may grant now; `None` where any run may.
+/// Returns the run of the server that may grant now; `None` where the connection that takes the
+/// request decides: on one server, unless replicas must acknowledge the grant of one run.
 pub(crate) async fn granting_run(
     link: &Link,
+    replica_acks: Option<&ReplicaAcks>,
     clock: &dyn Clock,
     deadline: Duration,
 ) -> Result<Option<Arc<ServerFacts>>, LockError> {
-    if link.master_source().is_none() {
+    if link.master_source().is_none() && replica_acks.is_none() {
         return Ok(None);
     }
     let facts = link.ready_within(deadline).await?;
-    let left = clock.now().until(facts.quarantined_until().unwrap_or(Moment::ORIGIN));
-    if !left.is_zero() {
-        let kind = ErrorKind::Quarantined { left };
-        return Err(LockError::new(ENGINE, kind, Certainty::NotApplied));
-    }
+    facts.check_may_grant(clock)?;
     Ok(Some(facts))
 }

@@ -17,7 +17,8 @@ use crate::options::Replicas;
 /// Collects the acknowledgements of replicas.
 pub(crate) struct ReplicaAcks {
     link: Link,
-    source: Arc<dyn MasterSource>,
+    /// Knows how many replicas there are; `None` for one server.
+    source: Option<Arc<dyn MasterSource>>,
     wanted: Replicas,
     key: Vec<u8>,
     deadline: Duration,
@@ -26,7 +27,7 @@ pub(crate) struct ReplicaAcks {
 impl ReplicaAcks {
     pub(crate) fn new(
         link: Link,
-        source: Arc<dyn MasterSource>,
+        source: Option<Arc<dyn MasterSource>>,
         wanted: Replicas,
         key: Vec<u8>,
         deadline: Duration,
@@ -39,11 +40,12 @@ impl ReplicaAcks {
     /// # Errors
     /// `Unavailable`, unknown: they are too few. The writes remain all the same.
     pub(crate) async fn confirm(&self, run: Option<&str>) -> Result<(), LockError> {
-        let known = self.source.replicas();
-        let Some(wanted) = self.wanted.of(known) else {
-            let message = format!("the sentinels know {known} replicas, which are too few");
+        let wanted = self.wanted_now()?;
+        if run.is_none() {
+            let message = "`replicas` needs the right `+info`, so that it is known which run of \
+                           the server has granted";
             return Err(unavailable(message, Certainty::Unknown));
-        };
+        }
         match self.count_acks(wanted, run).await {
             Ok(count) if count >= wanted => Ok(()),
             Ok(count) => {
@@ -55,6 +57,18 @@ impl ReplicaAcks {
                 Err(unavailable(message, Certainty::Unknown))
             }
         }
+    }
+
+    fn wanted_now(&self) -> Result<u64, LockError> {
+        let known = match (&self.source, self.wanted) {
+            (Some(source), _) => source.replicas(),
+            (None, Replicas::Count(count)) => count,
+            (None, _) => 0,
+        };
+        self.wanted.of(known).ok_or_else(|| {
+            let message = format!("the sentinels know {known} replicas, which are too few");
+            unavailable(message, Certainty::Unknown)
+        })
     }
 
     async fn count_acks(&self, wanted: u64, run: Option<&str>) -> Result<u64, LockError> {

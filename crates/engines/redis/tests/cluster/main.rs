@@ -4,5 +4,6 @@ mod checkup;
 mod conformance;
 mod inputs;
 mod refusals;
+mod replicas;
 mod routes;
 mod support;

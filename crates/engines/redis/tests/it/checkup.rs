@@ -41,6 +41,7 @@ async fn a_default_server_works_and_its_weaknesses_are_reported() {
             "messages",
             "idle",
             "clock",
+            "failover",
             "rights",
             "guard",
             "keys"

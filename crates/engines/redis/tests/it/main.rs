@@ -1,6 +1,7 @@
 //! The Redis engine on real servers.
 
 mod checkup;
+mod failovers;
 mod fast_paths;
 mod hostile;
 mod listings;

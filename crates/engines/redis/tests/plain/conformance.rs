@@ -47,7 +47,7 @@ impl RealStore for PlainSetup {
                 Foreign::Hash.check(&self.server, &format!("lock:{name}")).into()
             }
             Disturbance::Restart => {
-                self.server.restart();
+                self.server.restart_settled();
                 clients.reconnect().await
             }
         }

@@ -71,17 +71,11 @@ impl Setup {
     async fn restart(&self, clients: &Opened) -> Disturbed {
         match &self.servers {
             Servers::One(server) => {
-                server.restart();
+                server.restart_settled();
                 clients.reconnect().await
             }
             Servers::Group(group) => {
-                group.servers()[0].restart();
-                // It has lost no data, so an operator may say so.
-                group.settle(0);
-                for kind in ["pubsub", "normal"] {
-                    let mut raw = group.servers()[0].raw();
-                    raw.send(&["CLIENT", "KILL", "TYPE", kind]).expect("an answer");
-                }
+                group.servers()[0].restart_settled();
                 group.await_linked();
                 clients.reconnect().await
             }

@@ -35,13 +35,7 @@ impl Group {
     }
 
     fn restart(&self) {
-        self.master().restart();
-        // It has lost no data, so an operator may say so.
-        self.group.settle(0);
-        for kind in ["pubsub", "normal"] {
-            let mut raw = self.master().raw();
-            raw.send(&["CLIENT", "KILL", "TYPE", kind]).expect("an answer");
-        }
+        self.master().restart_settled();
         self.group.await_linked();
     }
 }

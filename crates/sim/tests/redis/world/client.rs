@@ -29,6 +29,7 @@ pub(crate) struct Actor {
     pub(crate) recorder: SharedRecorder,
     pub(crate) spawner: Spawner,
     pub(crate) rng: Arc<Mutex<SeededRng>>,
+    pub(crate) longest_lease: Option<Duration>,
 }
 
 /// Removes the attempt from the recorder when its future is dropped.
@@ -65,8 +66,10 @@ impl Actor {
         let seconds = self.roll(|rng| rng.one_of(&[2, 3, 10, 30]));
         let wait = self.roll(|rng| rng.between(50, 12_000));
         let max_hold = self.roll(|rng| rng.between(2_000, 9_000));
+        let lease = Duration::from_secs(seconds);
+        let lease = self.longest_lease.map_or(lease, |longest| lease.min(longest));
         let options = LockOptions::default()
-            .with_lease_duration(Duration::from_secs(seconds))
+            .with_lease_duration(lease)
             .with_wait(wait)
             .with_max_hold(max_hold);
         let patience = self.roll(|rng| {

@@ -31,6 +31,9 @@ const STOP: Duration = Duration::from_secs(27);
 /// When, after the faults, the server closes all connections, which alone must cost nothing.
 const CUTS: [Duration; 3] =
     [Duration::from_secs(20), Duration::from_secs(22), Duration::from_secs(24)];
+/// Of so many worlds one has a quarantine after a restart, and leases that are as short.
+const QUARANTINED: u64 = 4;
+const SHORT_LEASE: Duration = Duration::from_secs(3);
 pub(super) const END: Duration = Duration::from_secs(110);
 /// The largest number of steps.
 const STEPS: u64 = 3_000_000;
@@ -80,6 +83,8 @@ pub(crate) struct World {
     pub(super) next: u64,
     pub(super) bug: Option<Bug>,
     pub(super) lose_data: bool,
+    /// The longest lease, in a world with a quarantine.
+    longest_lease: Option<Duration>,
     /// The server is stopped or down: it cannot be observed, and its data does not change.
     pub(super) frozen: bool,
 }
@@ -114,6 +119,7 @@ impl World {
             views: BTreeMap::new(),
             rules: Rules::default(),
             lose_data: rng.percent(25),
+            longest_lease: seed.is_multiple_of(QUARANTINED).then_some(SHORT_LEASE),
             rng,
             tasks: Tasks::default(),
             net: Arc::new(Mutex::new(net)),
@@ -199,6 +205,7 @@ impl World {
                 recorder: self.recorder.clone(),
                 spawner: spawner.clone(),
                 rng: Arc::new(Mutex::new(self.rng.fork())),
+                longest_lease: self.longest_lease,
             };
             spawner.spawn(process, Box::pin(actor.live()));
         }
@@ -216,10 +223,17 @@ impl World {
         // With RESP2, subscriptions need a runtime, which a world does not have. Such a process
         // gets no messages and relies on its heartbeat.
         let url = match self.rng.percent(20) {
-            true => "redis://fake?protocol=resp2",
-            false => "redis://fake",
+            true => "&protocol=resp2",
+            false => "",
         };
-        let options = RedisOptions::from_url(url).expect("a good URL");
+        let failover = match self.longest_lease {
+            Some(longest) => {
+                format!("old_master_ms=0&max_lease_duration_ms={}", longest.as_millis())
+            }
+            None => "quarantine=off".to_owned(),
+        };
+        let url = format!("redis://fake?{failover}{url}");
+        let options = RedisOptions::from_url(&url).expect("a good URL");
         let options = options.with_environment(Arc::new(inside));
         let clock = Arc::new(self.clock.clone());
         Arc::new(RedisEngine::new(&options, clock).expect("good options"))
@@ -394,7 +408,9 @@ impl World {
                 if !kept {
                     self.recorder.lock().forgot = Some(now);
                 }
-                self.rules.disturbed(now);
+                // The clients that knew it make it wait until what it may lack is over.
+                let quarantine = self.longest_lease.map_or(Duration::ZERO, |longest| longest * 2);
+                self.rules.disturbed(now.after(quarantine));
                 self.mark_unobserved();
             }
             Event::CutAll => self.cut_all(),
@@ -416,12 +432,12 @@ impl World {
         true
     }
 
-    /// When all clients have stopped, only the counter may remain.
+    /// When all clients have stopped, only the counter and the master term may remain.
     fn check_nothing_left(&mut self) {
         let now = self.now();
         let left = self.host.server().key_count(0);
         let mut recorder = self.recorder.lock();
-        if left > 1 {
+        if left > 2 {
             recorder.record_violation(now, "P5", format!("{left} keys are left"));
         }
         if let Some(attempt) = recorder.attempts.values().next() {

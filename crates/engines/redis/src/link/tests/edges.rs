@@ -100,7 +100,7 @@ fn request() -> AcquireRequest {
 /// The lock was refused. That its holder is unknown makes nothing uncertain.
 #[tokio::test]
 async fn a_refused_plain_lock_is_not_applied_even_if_its_holder_is_unknown() {
-    let url = "redis://h?dialect=plain&fencing=off&command_timeout_ms=1000";
+    let url = "redis://h?dialect=plain&fencing=off&command_timeout_ms=1000&quarantine=off";
     let world = World::with(url, PlainEngine::new);
     let mut peer = world.accepts().await;
     peer.shakes_hands().await;
@@ -117,7 +117,7 @@ async fn a_refused_plain_lock_is_not_applied_even_if_its_holder_is_unknown() {
 
 #[tokio::test]
 async fn a_listing_ends_although_the_server_s_scan_does_not() {
-    let world = World::with("redis://h", RedisEngine::new);
+    let world = World::with("redis://h?quarantine=off", RedisEngine::new);
     let mut peer = world.accepts().await;
     peer.shakes_hands().await;
     let engine = world.link.clone();

@@ -8,7 +8,8 @@ use crate::link::facts::{Quarantine, ServerFacts};
 use holdline_core::contract::MIN_HAND_OFF_LEASE;
 use holdline_core::hints::Watches;
 use holdline_core::{
-    AcquireRequest, ClientId, Engine, Hold, LeaseId, LockKind, LockName, Metadata, Mode, Moment,
+    AcquireRequest, ClientId, Engine, ErrorKind, Hold, LeaseId, LockKind, LockName, Metadata, Mode,
+    Moment,
 };
 
 pub(super) const SUBSCRIBED: &str = ">3\r\n$9\r\nsubscribe\r\n$5\r\ninbox\r\n:1\r\n";
@@ -145,7 +146,7 @@ async fn a_refused_subscription_ends_the_wait_for_it_at_once() {
 /// The lease of a hand-off may be a second; restoring the subscription may take longer.
 #[tokio::test]
 async fn a_repeated_request_does_not_wait_for_the_subscription() {
-    let world = World::with("redis://h", RedisEngine::new);
+    let world = World::with("redis://h?quarantine=off", RedisEngine::new);
     let mut peer = world.accepts().await;
     peer.shakes_hands().await;
     let engine = world.link.clone();
@@ -226,11 +227,14 @@ fn a_hand_off_counts_only_from_a_master_that_may_grant() {
     let quarantine = Some(Quarantine { since: Moment::ORIGIN, left: 2 * SECOND });
     let master = ServerFacts { quarantine, ..ServerFacts::default() };
     let unknown = ServerFacts::default();
+    let replica =
+        ServerFacts { no_grants: Some(ErrorKind::NotInitialised), ..ServerFacts::default() };
     let counts =
         |sender, second| Grants::OfMaster.counts(sender, Moment::ORIGIN.after(second * SECOND));
     assert!(!counts(Some(&master), 1));
     assert!(counts(Some(&master), 2));
-    assert!(!counts(Some(&unknown), 2));
+    assert!(counts(Some(&unknown), 2), "a server that lets nobody ask");
+    assert!(!counts(Some(&replica), 2));
     assert!(!counts(None, 2), "a connection that did not ask which server it is");
     master.quarantine_ended.set(()).expect("once");
     assert!(counts(Some(&master), 1), "an operator has ended it");

@@ -41,7 +41,7 @@ impl Store for RedisServer {
     }
 
     fn restart(&self) {
-        RedisServer::restart(self);
+        self.restart_settled();
     }
 
     fn forget(&self) {

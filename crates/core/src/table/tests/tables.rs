@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::super::state::Remembered;
 use super::super::{Command, MAX_REMEMBERED, Reply};
 use super::world::{LEASE, World, ask, id, name, renewal};
-use crate::contract::{AcquireReply, HAND_OVER_BATCH, Hint, Purpose, ReleaseReply, RenewReply};
+use crate::contract::{
+    AcquireReply, HAND_OVER_BATCH, Hint, Purpose, QUEUE_SILENCE, ReleaseReply, RenewReply,
+};
 use crate::operation::{Operation, OperationReply};
 use crate::{
     ClientId, ErrorKind, FencingToken, Hold, LeaseId, LockError, LostReason, Mode, Moment,
@@ -547,6 +549,25 @@ fn kinds_do_not_mix_in_the_queue_of_a_frozen_name() {
     let error = refused(&mut world, &Command::Acquire(ask(0x20, permits(1, 2), true)));
     assert!(matches!(error.kind(), ErrorKind::Invalid { field: "mode", .. }), "{error}");
     world.acquire(0x30, R, true);
+}
+
+#[test]
+fn a_head_says_who_queues_and_when_time_alone_changes_it() {
+    let mut world = World::new();
+    assert!(!world.state.head.was_queued_for());
+    assert_eq!(world.state.head.next_change(), Moment::NEVER);
+    world.grant(0x10, X);
+    let end = world.now.after(10 * S);
+    let head = &world.state.head;
+    assert_eq!((head.next_change(), head.over_at()), (end, end));
+    assert_eq!((head.queued(), head.was_queued_for()), (0, false));
+    world.acquire(0x20, X, true);
+    let head = &world.state.head;
+    assert_eq!(
+        (head.next_change(), head.over_at()),
+        (world.now.after(QUEUE_SILENCE), Moment::NEVER)
+    );
+    assert_eq!((head.queued(), head.was_queued_for()), (1, true));
 }
 
 #[test]

@@ -14,7 +14,7 @@ const FEW: usize = 40;
 const FOREIGN: &str = "another client's value";
 
 enum Servers {
-    One(Box<EtcdServer>),
+    One(EtcdServer),
     Three(EtcdCluster),
 }
 
@@ -28,7 +28,7 @@ struct Etcd {
 impl Etcd {
     fn one(flavour: EtcdFlavour, histories: usize) -> Etcd {
         let config = EtcdConfig::default().with_flavour(flavour);
-        let servers = Servers::One(Box::new(EtcdServer::start(config)));
+        let servers = Servers::One(EtcdServer::start(config));
         Etcd { servers, histories, forgets_when_killed: flavour == EtcdFlavour::V35 }
     }
 

@@ -28,7 +28,7 @@ pub(super) struct Node {
     port: Port,
     peer: Port,
     /// Between this member and the others.
-    distance: Option<Distance>,
+    distance: Option<Box<Distance>>,
     certificates: Option<Certificates>,
     /// How much of the log was there before the last start.
     started_at: Mutex<usize>,
@@ -45,7 +45,7 @@ impl Node {
         let peer = Port::reserve()?;
         let listens = SocketAddr::from((Ipv4Addr::LOCALHOST, peer.number()));
         let distance = (!config.round_trip.is_zero())
-            .then(|| Distance::try_start(listens, config.round_trip))
+            .then(|| Distance::try_start(listens, config.round_trip).map(Box::new))
             .transpose()?;
         Ok(Self {
             process: ServerProcess::new(directory),
@@ -109,7 +109,7 @@ impl Node {
     /// Where the other members reach it.
     fn announced(&self) -> SocketAddr {
         let near = SocketAddr::from((self.ip(), self.peer.number()));
-        self.distance.as_ref().map_or(near, Distance::address)
+        self.distance.as_ref().map_or(near, |distance| distance.address())
     }
 
     pub(super) fn relaunch(&self, members: &str) {

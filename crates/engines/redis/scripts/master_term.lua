@@ -45,11 +45,13 @@ else
     left = math.max(0, left - (tonumber(info('server', 'uptime_in_seconds')) or 0) * 1000)
   end
   redis.call('HSET', key, 'q', string.format('%.0f', now + left))
-  -- A release during the quarantine draws a token for the next in the queue. It must be above those that this
-  -- server has missed, which the clock of the former master has given.
+  -- A release during the quarantine draws a token for the next in the queue. After a promotion it must be above
+  -- those that this server has missed, which the clock of the former master has given. A restarted server has
+  -- given its tokens by its own clock. There the counter must not be ahead of the clock: if the data is lost
+  -- again, tokens come from the clock alone.
   local last = counter and redis.call('GET', counter)
   local passed = (now + left) * 1000
-  if counter and (not last or (tonumber(last) or passed) < passed) then
+  if promoted and counter and (not last or (tonumber(last) or passed) < passed) then
     redis.call('SET', counter, string.format('%016.0f', passed))
   end
 end

@@ -20,9 +20,9 @@
 //! - Invariant R4: a reply with nothing left ends the quarantine of the connection that reported.
 //!   So an operator who ends it reaches connected clients with their next report.
 //! - Invariant R5: with the quarantine of a promoted server, the counter of the fencing tokens
-//!   rises by its length. So a hand-off within the quarantine has a larger token than any grant that
-//!   the server may have missed, while the servers' clocks differ by less. On a restarted server it
-//!   does not: the counter of a server that loses its data must not be ahead of its clock.
+//!   rises by its length. So a hand-off within the quarantine has a larger token than any grant
+//!   that the server may have missed, while the servers' clocks differ by less. On a restarted
+//!   server it does not: the counter of a server that loses its data must not be ahead of its clock.
 
 use std::time::Duration;
 

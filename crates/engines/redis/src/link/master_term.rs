@@ -21,7 +21,7 @@
 //!   So an operator who ends it reaches connected clients with their next report.
 //! - Invariant R5: with the quarantine of a promoted server, the counter of the fencing tokens
 //!   rises by its length. So a hand-off within the quarantine has a larger token than any grant
-//!   that the server may have missed, while the servers differ by less. On a restarted server it
+//!   that the server may have missed, while their clocks differ by less. On a restarted server it
 //!   does not: a counter that may be lost with the data must not be ahead of the clock.
 
 use std::time::Duration;

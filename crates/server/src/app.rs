@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::access::Access;
-use crate::config::{DEFAULT_STORE, LimitsConfig};
+use crate::config::{DEFAULT_STORE, LongHoldsConfig, ServerConfig};
 use crate::events::{Event, Events, What};
 use crate::held::HeldLeases;
 use crate::hosts::Hosts;
@@ -76,6 +76,7 @@ pub(crate) struct AppState {
     pub(crate) request_log: Arc<RequestLog>,
     /// Where records go that the store does not keep.
     pub(crate) audit_file: Arc<RwLock<Option<Arc<AuditFile>>>>,
+    pub(crate) long_holds: Arc<RwLock<Arc<[LongHoldsConfig]>>>,
     /// Cancelled when the server has received the signal to stop, and goes on for a while.
     pub(crate) draining: CancellationToken,
     /// Cancelled when the server is to stop.
@@ -94,16 +95,18 @@ impl App {
         others: Vec<(String, Client)>,
         access: Access,
         hosts: Hosts,
-        limits: LimitsConfig,
+        config: &ServerConfig,
         audit_file: Option<Arc<AuditFile>>,
     ) -> App {
         let access = Arc::new(RwLock::new(Arc::new(access)));
         let access_changed = Arc::new(watch::Sender::new(()));
         let hosts = Arc::new(RwLock::new(Arc::new(hosts)));
+        let limits = config.limits;
         let sessions =
             MostSessions { total: limits.sessions, per_owner: limits.sessions_per_client };
         let limits = Arc::new(Limits::new(limits));
         let audit_file = Arc::new(RwLock::new(audit_file));
+        let long_holds = Arc::new(RwLock::new(Arc::from(config.long_holds.clone())));
         let metrics = Arc::new(Metrics::new());
         let stopping = CancellationToken::new();
         let draining = CancellationToken::new();
@@ -128,6 +131,7 @@ impl App {
                 health: StoreHealth::default(),
                 request_log: request_log.clone(),
                 audit_file: audit_file.clone(),
+                long_holds: long_holds.clone(),
                 draining: draining.clone(),
                 stopping: stopping.clone(),
                 client,

@@ -9,6 +9,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use holdline_core::LockName;
 use serde::{Deserialize, Deserializer, de};
 
 use crate::address::Network;
@@ -55,6 +56,37 @@ pub struct ServerConfig {
     pub(crate) audit_file: Option<PathBuf>,
     /// The stores beside the default one, by name.
     pub(crate) stores: BTreeMap<String, StoreUrl>,
+    /// Which holds are counted as too long; nothing ends them.
+    pub(crate) long_holds: Vec<LongHoldsConfig>,
+}
+
+/// How long names with a prefix may be held. Of several prefixes of a name, the longest counts.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct LongHoldsConfig {
+    /// All names, unless set.
+    #[serde(default)]
+    pub(crate) prefix: String,
+    /// For ever, unless set.
+    #[serde(default)]
+    after_ms: Option<u64>,
+}
+
+impl LongHoldsConfig {
+    /// Returns the one that counts for a name, and its place.
+    pub(crate) fn of<'a>(
+        all: &'a [LongHoldsConfig],
+        name: &LockName,
+    ) -> Option<(usize, &'a LongHoldsConfig)> {
+        let fitting = all.iter().enumerate();
+        let fitting = fitting.filter(|(_, one)| name.as_str().starts_with(&one.prefix));
+        fitting.max_by_key(|(_, one)| one.prefix.len())
+    }
+
+    /// How long a hold may last.
+    pub(crate) fn after(&self) -> Option<Duration> {
+        self.after_ms.map(Duration::from_millis)
+    }
 }
 
 /// The URL of a store. It may hold a password, which is never shown.

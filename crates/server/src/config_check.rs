@@ -42,6 +42,13 @@ impl ServerConfig {
             }
         }
         self.stores().try_for_each(|(name, _)| store_name(name))?;
+        let mut prefixes = BTreeSet::new();
+        if let Some(twice) = self.long_holds.iter().find(|one| !prefixes.insert(&one.prefix)) {
+            return Err(ConfigError::new(format_args!(
+                "long_holds: two entries have the prefix {:?}: leave one out",
+                twice.prefix
+            )));
+        }
         let limits = &self.limits;
         let positive = [
             ("connections", limits.connections),
@@ -197,6 +204,7 @@ mod tests {
                 "trust_this_machine",
             ),
             ("[server.limits]\nleases_per_client = 0\n".to_owned(), "leases_per_client"),
+            ("[[server.long_holds]]\n".repeat(2), "two entries have the prefix \"\""),
             (format!("{socket}mode = \"0777\"\n"), "such as \"0600\""),
             (format!("[server]\nlisten = \"127.0.0.1:1\"\n{socket}"), "past the mode"),
         ] {

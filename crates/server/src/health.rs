@@ -20,12 +20,12 @@ use tokio::time::timeout;
 use utoipa::ToSchema;
 
 use crate::app::App;
+use crate::count;
 use crate::identity::Identity;
 use crate::json::Json;
 use crate::metrics::OpenCounts;
 use crate::problem::{Problem, ProblemBody};
 use crate::rights::Right;
-use crate::shared_keys;
 
 /// How long the store may take to answer.
 const ANSWER: Duration = Duration::from_secs(2);
@@ -142,7 +142,7 @@ pub(crate) async fn store_readyz(State(app): State<App>) -> Result<Json<ReadyBod
 }
 
 /// Looks at each store every few seconds, so that an outage is noticed when nobody asks. Runs as
-/// long as the server. What other libraries keep in them is counted rarely.
+/// long as the server. What they hold is counted rarely.
 pub(crate) async fn watch_stores(app: &App) {
     let looks = async {
         loop {
@@ -150,7 +150,7 @@ pub(crate) async fn watch_stores(app: &App) {
             tokio::time::sleep(LOOK).await;
         }
     };
-    tokio::join!(looks, join_all(app.stores().map(shared_keys::watch)));
+    tokio::join!(looks, join_all(app.stores().map(count::watch)));
 }
 
 async fn has_answered(app: &App) -> bool {

@@ -42,6 +42,7 @@ pub(crate) struct Metrics {
     store_up: Family<Labels<1>, Gauge>,
     foreign_keys: Family<Labels<1>, Gauge>,
     keys_without_expiry: Family<Labels<1>, Gauge>,
+    long_holds: Family<Labels<2>, Gauge>,
 }
 
 /// How much of what is limited is open now.
@@ -80,6 +81,7 @@ impl Metrics {
             store_up: Family::default(),
             foreign_keys: Family::default(),
             keys_without_expiry: Family::default(),
+            long_holds: Family::default(),
         };
         metrics.register();
         metrics
@@ -138,6 +140,11 @@ impl Metrics {
             "Lock keys that the store never ends, when the server last counted",
             self.keys_without_expiry.clone(),
         );
+        registry.register(
+            "long_holds",
+            "Holds that had lasted longer than their limit when the server last counted",
+            self.long_holds.clone(),
+        );
     }
 
     /// Counts a request. `path` is the pattern of the route, never the path itself. `took` is
@@ -191,6 +198,16 @@ impl Metrics {
         self.keys_without_expiry.get_or_create(&of(store)).set(number(keys.without_expiry));
     }
 
+    /// Notes how many holds of names with a prefix last too long.
+    pub(crate) fn long_holds(&self, store: &str, prefix: &str, count: usize) {
+        self.long_holds.get_or_create(&of_prefix(store, prefix)).set(number(count));
+    }
+
+    /// Ends what is noted of a prefix that has no limit any more.
+    pub(crate) fn forget_long_holds(&self, store: &str, prefix: &str) {
+        self.long_holds.remove(&of_prefix(store, prefix));
+    }
+
     /// Counts a connection that was opened, or closed.
     pub(crate) fn connection(&self, opened: bool) {
         if opened {
@@ -226,6 +243,11 @@ fn store_of(path: &str) -> (&str, &str) {
     let rest = path.strip_prefix("/stores/");
     let named = rest.and_then(|rest| rest.find('/').map(|end| rest.split_at(end)));
     named.unwrap_or((DEFAULT_STORE, path))
+}
+
+fn of_prefix(store: &str, prefix: &str) -> Labels<2> {
+    let [store] = of(store);
+    [store, ("prefix", prefix.to_owned().into())]
 }
 
 fn of(store: &str) -> Labels<1> {

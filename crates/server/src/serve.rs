@@ -138,9 +138,9 @@ pub struct Reloader {
 }
 
 impl Reloader {
-    /// Takes over tokens, hosts, certificates and the audit file. Sessions go on; waits and streams
-    /// end whose client may no longer have them. The address, the socket's file, the stores and the
-    /// limits stay as they are.
+    /// Takes over tokens, hosts, certificates, the audit file and which holds are too long.
+    /// Sessions go on; waits and streams end whose client may no longer have them. The address, the
+    /// socket's file, the stores and the limits stay as they are.
     ///
     /// # Errors
     /// What is wrong: then nothing is changed.
@@ -167,6 +167,7 @@ impl Reloader {
         *self.app.access.write() = Arc::new(access);
         *self.app.hosts.write() = Arc::new(hosts);
         *self.app.audit_file.write() = audit_file;
+        *self.app.long_holds.write() = config.long_holds.into();
         self.tls.replace(&tls);
         self.app.access_changed.send_replace(());
         Ok(())
@@ -229,7 +230,7 @@ impl Server {
         let hosts = Hosts::new(address, &config.hosts);
         let audit_file = audit::open_file(config)?;
         let access = Access::of(config)?;
-        let app = App::new(client, others, access, hosts, config.limits, audit_file);
+        let app = App::new(client, others, access, hosts, config, audit_file);
         let pages = Router::new();
         let background = Vec::new();
         Ok(Server { app, listener, address, socket, probes, tls, pages, background })

@@ -130,7 +130,11 @@ fn queries() -> Vec<String> {
 fn a_real_prometheus_finds_what_each_panel_and_each_alert_asks_for() {
     let redlock = Redlock::set(3);
     let world = &redlock.world;
-    let served = Served::fresh(world);
+    let settings = world.path("server.toml");
+    let limit = "[[server.long_holds]]\nafter_ms = 86400000\n";
+    std::fs::write(&settings, limit).expect("written");
+    let config = ["--config", settings.to_str().expect("text")];
+    let served = Served::start(world, "127.0.0.1:0", &config);
     let url = redlock.url();
     let handle = program(&url);
     let run = ["run", "--metrics-file", "x.prom", "--class", "nightly", "x", "true"];

@@ -18,7 +18,7 @@ use crate::world::{Running, World, eventually, output};
 pub(crate) struct Served(Running, pub(crate) String);
 
 impl Served {
-    fn start(world: &World, listen: &str, more: &[&str]) -> Served {
+    pub(crate) fn start(world: &World, listen: &str, more: &[&str]) -> Served {
         Served::started(world.start(&[&["serve", "--listen", listen], more].concat()))
     }
 

@@ -92,3 +92,26 @@ async fn keys_of_other_libraries_are_counted() {
     let ours = ground.ask("GET", "/v1/locks/ours", "").await.json();
     assert_eq!(ours["holders"][0]["no_expiry"], false);
 }
+
+/// The server finds holds that last too long in the store, of clients that it does not know, and
+/// counts each for the longest prefix that fits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn holds_beyond_their_limit_are_counted() {
+    let server = RedisServer::start(RedisConfig::default());
+    let holder = Client::connect(&server.url()).await.expect("connects");
+    let mut held = Vec::new();
+    for name in ["deploy/web", "deploy/shop", "leader/a", "stock/1"] {
+        held.push(holder.mutex(name).expect("a name").lock().await.expect("free"));
+    }
+    let config = "[[server.long_holds]]\nprefix = \"deploy/\"\nafter_ms = 1\n\
+                  [[server.long_holds]]\nprefix = \"leader/\"\n\
+                  [[server.long_holds]]\nafter_ms = 86400000\n";
+    tokio::time::sleep(Duration::from_millis(5)).await; // event: the holds are older than 1 ms
+    let ground = Ground::on(Client::connect(&server.url()).await.expect("connects"), config).await;
+    let of = |prefix: &str, count| {
+        format!("holdline_long_holds{{store=\"default\",prefix=\"{prefix}\"}} {count}\n")
+    };
+    until_metrics_have(&ground, &of("deploy/", 2)).await;
+    until_metrics_have(&ground, &of("leader/", 0)).await;
+    until_metrics_have(&ground, &of("", 0)).await;
+}

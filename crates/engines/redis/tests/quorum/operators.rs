@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use holdline_conformance::clock::MachineClock;
 use holdline_core::quorum::{Configuration, NodeId};
-use holdline_core::{AcquireReply, Ending, Engine, ErrorKind, LeaseId, LockError, ReleaseRequest};
+use holdline_core::{
+    AcquireReply, AcquireRequest, Ending, Engine, ErrorKind, Hold, LeaseId, LockError,
+    ReleaseRequest,
+};
 use holdline_redis::{NodeState, QuorumAdmin, QuorumEngine, QuorumOptions, QuorumStatus};
 use holdline_services::{FaultProxy, RedisConfig, RedisServer, Reply};
 
@@ -440,8 +443,19 @@ async fn an_address_that_leads_elsewhere_and_back_brings_no_quarantine_back() {
     let url = format!("redlock://{list}?command_timeout_ms=5000&max_lease_duration_ms=20000");
     let options = QuorumOptions::from_url(&url).expect("a good URL");
     crate::support::vouched(&admin_of(&options)).await;
-    // The client runs all the time, and has seen the member by its name.
+    // The client runs all the time, and has seen the member by its name: it has a vote of it.
     let client = connect(&options).await;
+    let hold = Hold::Leased(Duration::from_secs(10));
+    let asked = |id| AcquireRequest { hold, ..request(id) };
+    loop {
+        let _ = client.try_acquire(&asked(200)).await;
+        let voted = b.raw().say("EXISTS holdline:{a}").expect("a reply").integer() == Some(1);
+        let _ = client.release(&ending(200)).await;
+        if voted {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await; // event: all servers are known
+    }
     b.raw().say("FLUSHALL").expect("flushed");
     let field = |server: &RedisServer, name: &str| {
         server.raw().send(&["HGET", "holdline:node:1", name]).expect("a reply").text()
@@ -452,7 +466,7 @@ async fn an_address_that_leads_elsewhere_and_back_brings_no_quarantine_back() {
                 return;
             }
             // A request that meets another state wakes the maintenance.
-            let _ = client.try_acquire(&request(id)).await;
+            let _ = client.try_acquire(&asked(id)).await;
             let _ = client.release(&ending(id)).await;
             tokio::time::sleep(Duration::from_millis(10)).await; // event: the maintenance goes on
         }

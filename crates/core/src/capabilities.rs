@@ -125,6 +125,9 @@ pub struct Capabilities {
     pub hand_off: HandOff,
     /// How much later than the end of its lease a dead holder's name may become free.
     pub lag: Duration,
+    /// For how long a server that was restarted or promoted grants nothing, since it may lack
+    /// grants. `None`: it grants at once.
+    pub quarantine: Option<Duration>,
     /// Which clock the holder must read.
     pub clock: ClockKind,
     /// How many contenders may queue for one name.
@@ -171,6 +174,7 @@ impl Capabilities {
             lease: LeaseRange { min: MIN_LEASE, max: MAX_LEASE, step: Duration::from_millis(1) },
             hand_off: HandOff::Message,
             lag: Duration::ZERO,
+            quarantine: None,
             clock: ClockKind::Monotonic,
             max_waiters: 10_000,
             repeat: true,

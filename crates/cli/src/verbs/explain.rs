@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 use holdline_core::capabilities::{ClockKind, Expiry, HandOff};
+use holdline_core::snapshot::coarse;
 use holdline_core::{AuditTrail, Capabilities, Escaped};
 use holdline_local::LocalReport;
 use serde_json::{Value, json};
@@ -104,8 +105,10 @@ fn object(capabilities: &Capabilities) -> Result<Value, Failure> {
         "step_ms": millis(lease.step),
     });
     object["lag_ms"] = millis(capabilities.lag).into();
+    object["quarantine_ms"] = capabilities.quarantine.map(millis).into();
     if let Some(fields) = object.as_object_mut() {
         fields.remove("lag");
+        fields.remove("quarantine");
     }
     Ok(object)
 }
@@ -137,6 +140,13 @@ fn sentences(capabilities: &Capabilities) -> Vec<String> {
              without their data at any time. Requests at the same moment may have to be repeated."
                 .to_owned(),
         );
+    }
+    if let Some(quarantine) = capabilities.quarantine {
+        shown.push(format!(
+            "A server that was restarted or promoted may lack grants: there nobody gets a name \
+             for {} (a quarantine), and holders go on.",
+            coarse(quarantine)
+        ));
     }
     if capabilities.lease.max > Duration::ZERO {
         let range = capabilities.lease;
@@ -232,6 +242,16 @@ mod tests {
             assert!(shown.contains(words), "{shown}");
         }
         assert!(!shown.contains("hand the fencing token"), "{shown}");
+    }
+
+    #[test]
+    fn a_quarantine_is_shown() {
+        let mut capabilities = Capabilities::reference("x", "x");
+        assert!(!sentences(&capabilities).join("\n").contains("quarantine"));
+        capabilities.quarantine = Some(Duration::from_millis(72_600));
+        let shown = sentences(&capabilities).join("\n");
+        assert!(shown.contains("(a quarantine)"), "{shown}");
+        assert_eq!(object(&capabilities).expect("JSON")["quarantine_ms"], 72_600);
     }
 
     #[test]

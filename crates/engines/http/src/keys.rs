@@ -2,7 +2,7 @@
 //! engine behind the server.
 
 /// The version of the messages. A server and a client of different versions refuse each other.
-pub const PROTOCOL: u32 = 2;
+pub const PROTOCOL: u32 = 3;
 
 /// Describes the engine behind the server.
 pub(crate) const DESCRIBE: &str = "/v1/engine";

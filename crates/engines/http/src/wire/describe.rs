@@ -66,6 +66,7 @@ mod tests {
         inner.counting = true;
         inner.fair_on_request = true;
         inner.revoke_holder = true;
+        inner.quarantine = Some(std::time::Duration::from_secs(73));
         let text = serde_json::to_string(&Description::of(&inner, "id".to_owned())).expect("JSON");
         assert!(!text.contains("path"), "{text}");
         let outer = serde_json::from_str::<Description>(&text).expect("read");

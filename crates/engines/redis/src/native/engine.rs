@@ -144,6 +144,7 @@ pub(crate) fn capabilities(options: &RedisOptions) -> Capabilities {
     if let Some(longest) = options.longest_lease() {
         capabilities.lease.max = longest;
     }
+    capabilities.quarantine = options.quarantine();
     if options.failover().replicas() != Replicas::None {
         // The reply shows whether they have the grant.
         capabilities.hand_off = HandOff::Direct;

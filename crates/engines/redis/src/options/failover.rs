@@ -187,6 +187,14 @@ impl RedisOptions {
         limited.then(|| self.failover.max_lease())
     }
 
+    /// How long a server grants nothing that may lack grants. `master_term.lua` waits longer if a
+    /// client had a longer limit of leases.
+    pub(crate) fn quarantine(&self) -> Option<Duration> {
+        let rules = &self.failover;
+        let waits = rules.quarantine && !self.is_of_cluster();
+        waits.then(|| rules.max_lease() + rules.max_lease() / 100 + rules.old_master())
+    }
+
     pub(crate) fn failover(&self) -> &FailoverRules {
         &self.failover
     }

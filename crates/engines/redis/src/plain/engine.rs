@@ -129,6 +129,7 @@ fn capabilities(options: &RedisOptions) -> Capabilities {
     if let Some(longest) = options.longest_lease() {
         capabilities.lease.max = longest;
     }
+    capabilities.quarantine = options.quarantine();
     capabilities
 }
 

@@ -87,7 +87,8 @@ async fn waits(engine: &RedisEngine, request: &AcquireRequest) {
     let end = Instant::now() + PATIENCE;
     loop {
         let reply = engine.try_acquire(request).await;
-        if is_quarantined(&reply) {
+        if let Err(ErrorKind::Quarantined { left }) = reply.as_ref().map_err(LockError::kind) {
+            assert!(Some(*left) <= engine.capabilities().quarantine, "{reply:?}");
             return;
         }
         let is_away = reply.as_ref().is_err_and(LockError::is_unavailable);
@@ -286,6 +287,7 @@ async fn a_client_without_a_quarantine_grants_at_once() {
     pair.fail_over();
     waits(&client, &request("b")).await;
     let careless = pair.client("quarantine=off").await;
+    assert_eq!(careless.capabilities().quarantine, None);
     take(&careless, &request("b")).await;
     pair.lead_to(0);
     raw(&pair.servers[0], &["REPLICAOF", "127.0.0.1", "1"]);

@@ -1,6 +1,6 @@
 //! Each page loads, complains of nothing, asks nobody else, fits, and can be read by everybody.
 
-use holdline_services::{Media, axe};
+use holdline_services::{Media, RedisConfig, RedisServer, axe};
 use serde_json::{Value, json};
 
 use crate::ground::{Ground, S3CRET, token};
@@ -165,4 +165,31 @@ async fn each_chart_has_its_table() {
         charts += counts[0];
     }
     assert!(charts >= 3, "{charts} charts");
+}
+
+/// A lock key of another library that never ends, and one that does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn locks_of_another_library_are_shown_and_those_without_an_expiry_are_marked() {
+    let server = RedisServer::start(RedisConfig::default());
+    server.raw().say("SETNX lock:leaked 1").expect("an answer");
+    server.raw().say("SET lock:theirs 1 PX 600000").expect("an answer");
+    let url = format!("{}?dialect=plain&key_template=lock:{{name}}", server.url());
+    let ground = Ground::of_urls(&[("default", &url)], "").await;
+    ground.until("/dashboard/locks", "leaked").await;
+    let screen = Screen::of(&ground);
+    let axe = axe();
+    for (page, marked) in [
+        ("/dashboard/locks", true),
+        ("/dashboard/lock?name=leaked", true),
+        ("/dashboard/lock?name=theirs", false),
+    ] {
+        screen.set_size(WIDTHS[0], 800);
+        screen.show(page);
+        let shown = screen.text();
+        assert_eq!(shown.contains("no expiry"), marked, "{page}: {shown}");
+        assert!(shown.contains("foreign"), "{page}: {shown}");
+        screen.assert_fits(page);
+        assert_no_barrier(&screen, &axe, page);
+        screen.assert_quiet(page);
+    }
 }

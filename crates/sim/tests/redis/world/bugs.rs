@@ -31,10 +31,11 @@ pub(crate) enum Bug {
     TokenStandsStill,
     NewcomerPassesQueue,
     ReleaseForgetsQueue,
+    OldDataGrantAtOnce,
 }
 
 impl Bug {
-    pub(crate) const ALL: [Bug; 11] = [
+    pub(crate) const ALL: [Bug; 12] = [
         Bug::ReleaseWithoutCompare,
         Bug::ValidityFromReply,
         Bug::UndoOnAnotherConnection,
@@ -46,6 +47,7 @@ impl Bug {
         Bug::TokenStandsStill,
         Bug::NewcomerPassesQueue,
         Bug::ReleaseForgetsQueue,
+        Bug::OldDataGrantAtOnce,
     ];
 
     /// Returns the replacement in the scripts.
@@ -73,6 +75,11 @@ impl Bug {
             Bug::ReleaseForgetsQueue => (
                 "hand_off(s)\nif queued then return 'withdrawn' end",
                 "if queued then return 'withdrawn' end",
+            ),
+            Bug::OldDataGrantAtOnce => (
+                "elseif stored_run == run and not promoted then",
+                "elseif stored_run then\n  left = 0\nelseif stored_run == run and not promoted \
+                 then",
             ),
             _ => return None,
         })

@@ -3,7 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::run::{CLIENTS, END, Event, PEACE, World, at};
+use holdline_sim::Memory;
+
+use super::run::{CLIENTS, DataAfter, END, Event, PEACE, World, at};
 use super::tasks::Process;
 use super::view::NameView;
 
@@ -13,6 +15,9 @@ impl World {
         let now = self.now();
         let slot = self.victim();
         let process = self.slots[slot].process;
+        if self.restores && !self.is_stopped() && self.rng.percent(30) {
+            return self.copy_or_crash();
+        }
         match self.rng.below(22) {
             0 | 1 => self.pause(process),
             2 if self.slots[slot].alive => self.kill(slot),
@@ -69,7 +74,7 @@ impl World {
             18 => self.freeze_name(),
             19 => self.unfreeze_name(),
             // With a memory lost and a clock set back, tokens have nothing to grow from.
-            20 if !self.lose_data => self.set_clock(),
+            20 if !self.lose_data && !self.restores => self.set_clock(),
             _ => self.cut(process),
         }
     }
@@ -161,17 +166,54 @@ impl World {
         self.plan(again, Event::Begin(slot));
     }
 
+    /// Copies the data, or ends a server whose copy is of some time ago.
+    fn copy_or_crash(&mut self) {
+        if self.copy.is_some() && self.rng.percent(60) {
+            return self.crash();
+        }
+        self.note("the data are copied");
+        self.copy = Some(self.host.server().snapshot());
+    }
+
     fn crash(&mut self) {
         let now = self.now();
-        let kept = !self.lose_data || self.rng.percent(50);
+        let data = match self.copy {
+            Some(_) if self.rng.percent(70) => DataAfter::Old,
+            _ if self.lose_data && !self.rng.percent(50) => DataAfter::None,
+            _ => DataAfter::All,
+        };
         self.note("the server crashes");
         self.frozen = true;
         self.rules.paused_until = now;
         self.host.server().crash();
         self.net.lock().collect();
         let until = self.after(20, 2_000);
-        self.plan(until, Event::Restart(kept));
+        self.plan(until, Event::Restart(data));
         self.rules.disturbed(until);
+    }
+
+    pub(super) fn restart(&mut self, data: DataAfter) {
+        let now = self.now();
+        let (what, memory) = match (data, &self.copy) {
+            (DataAfter::Old, Some(copy)) => {
+                ("the server is back, with old data", Memory::Restored(copy.clone()))
+            }
+            (DataAfter::None, _) => ("the server is back, empty", Memory::Lost),
+            _ => ("the server is back", Memory::Kept),
+        };
+        self.note(what);
+        self.frozen = false;
+        self.host.server().restart(memory);
+        self.operator.id = self.host.server().connect().expect("it is up");
+        match data {
+            DataAfter::All => {}
+            DataAfter::None => self.recorder.lock().forgot = Some(now),
+            DataAfter::Old => self.recorder.lock().restored = Some(now),
+        }
+        // The clients make it wait until what it may lack is over.
+        let quarantine = self.longest_lease.map_or(Duration::ZERO, |longest| longest * 2);
+        self.rules.disturbed(now.after(quarantine));
+        self.mark_unobserved();
     }
 
     /// The server closes the connections of a process.

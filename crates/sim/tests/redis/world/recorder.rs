@@ -74,6 +74,8 @@ pub(crate) struct Recorder {
     pub(crate) grants: u64,
     /// When the server last lost its data.
     pub(crate) forgot: Option<Moment>,
+    /// When the server last got old data back. What it lacks ends grants, and lets nobody in.
+    pub(crate) restored: Option<Moment>,
     /// When the server's clock was last set.
     pub(crate) clock_set: Option<Moment>,
     /// Tokens of grants that an operator has revoked.
@@ -236,7 +238,8 @@ impl Recorder {
     ) {
         let mut violation = None;
         for (number, hold) in &self.holds {
-            if !hold.held.is_valid() || self.is_excused(hold) {
+            let is_lacking = self.restored.is_some_and(|last| hold.began <= last);
+            if !hold.held.is_valid() || self.is_excused(hold) || is_lacking {
                 continue;
             }
             let kept = views.get(hold.name).and_then(|view| view.holder(&hold.id));

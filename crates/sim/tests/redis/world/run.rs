@@ -11,7 +11,7 @@ use holdline::clock::ManualClock;
 use holdline::{Client, ClientOptions};
 use holdline_core::{Clock, Engine, HolderFields, Moment};
 use holdline_redis::{RedisEngine, RedisOptions};
-use holdline_sim::{Memory, RedisHost};
+use holdline_sim::{RedisHost, Snapshot};
 use parking_lot::Mutex;
 
 use super::bugs::{Bug, BuggyEngine};
@@ -33,6 +33,8 @@ const CUTS: [Duration; 3] =
     [Duration::from_secs(20), Duration::from_secs(22), Duration::from_secs(24)];
 /// Of so many worlds one has a quarantine after a restart, and leases that are as short.
 const QUARANTINED: u64 = 4;
+/// Of so many worlds one has copies of the data, which a restart may bring back.
+const RESTORED: u64 = 8;
 const SHORT_LEASE: Duration = Duration::from_secs(3);
 pub(super) const END: Duration = Duration::from_secs(110);
 /// The largest number of steps.
@@ -55,11 +57,20 @@ pub(super) enum Event {
     Begin(usize),
     Reset(Process),
     Thaw,
-    Restart(bool),
+    Restart(DataAfter),
     CutAll,
     Calm,
     Loud,
     Stop,
+}
+
+/// What a server has after a restart.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum DataAfter {
+    All,
+    None,
+    /// That of the last copy.
+    Old,
 }
 
 pub(super) struct ProcessSlot {
@@ -83,8 +94,11 @@ pub(crate) struct World {
     pub(super) next: u64,
     pub(super) bug: Option<Bug>,
     pub(super) lose_data: bool,
+    /// The server's data are copied now and then, and a restart may bring them back.
+    pub(super) restores: bool,
+    pub(super) copy: Option<Snapshot>,
     /// The longest lease, in a world with a quarantine.
-    longest_lease: Option<Duration>,
+    pub(super) longest_lease: Option<Duration>,
     /// The server is stopped or down: it cannot be observed, and its data does not change.
     pub(super) frozen: bool,
 }
@@ -111,6 +125,7 @@ impl World {
         let mutation = bug.and_then(Bug::mutation);
         let net = SimNetwork::new(common, vec![host.clone()], rng.fork(), mutation);
         let operator = Operator { id: host.server().connect().expect("it is up") };
+        let lose_data = rng.percent(25);
         let mut world = World {
             clock,
             host,
@@ -118,7 +133,9 @@ impl World {
             operator,
             views: BTreeMap::new(),
             rules: Rules::default(),
-            lose_data: rng.percent(25),
+            lose_data,
+            restores: seed.is_multiple_of(RESTORED) && !lose_data,
+            copy: None,
             longest_lease: seed.is_multiple_of(QUARANTINED).then_some(SHORT_LEASE),
             rng,
             tasks: Tasks::default(),
@@ -399,20 +416,7 @@ impl World {
                 self.rules.disturbed(now);
                 self.mark_unobserved();
             }
-            Event::Restart(kept) => {
-                self.note(if kept { "the server is back" } else { "the server is back, empty" });
-                self.frozen = false;
-                let memory = if kept { Memory::Kept } else { Memory::Lost };
-                self.host.server().restart(memory);
-                self.operator.id = self.host.server().connect().expect("it is up");
-                if !kept {
-                    self.recorder.lock().forgot = Some(now);
-                }
-                // The clients that knew it make it wait until what it may lack is over.
-                let quarantine = self.longest_lease.map_or(Duration::ZERO, |longest| longest * 2);
-                self.rules.disturbed(now.after(quarantine));
-                self.mark_unobserved();
-            }
+            Event::Restart(data) => self.restart(data),
             Event::CutAll => self.cut_all(),
             Event::Calm => {
                 self.net.lock().slowest_ms = 3;

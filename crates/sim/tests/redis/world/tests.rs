@@ -36,7 +36,7 @@ fn describe(seed: u64, result: &WorldResult, bug: Option<Bug>) -> Option<String>
 }
 
 /// What must have happened in some world, or the worlds show less than they seem to.
-const SOMETIMES: [&str; 20] = [
+const SOMETIMES: [&str; 22] = [
     "is paused",
     "is killed",
     "is cut off",
@@ -46,6 +46,8 @@ const SOMETIMES: [&str; 20] = [
     "clients pause",
     "is back",
     "is back, empty",
+    "is back, with old data",
+    "the data are copied",
     "FLUSHALL",
     "the network is slow",
     "messages are lost",

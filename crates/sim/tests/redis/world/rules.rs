@@ -188,7 +188,10 @@ pub(crate) fn compare(
         }
         for record in &old.holders {
             check_owner(now, server_ms, name, record, view, frame, recorder);
-            let released = view.holder(&record.id).is_none() && releases(frame, &record.id);
+            // What was over before is no release: the request may have met a closed connection.
+            let was_there = record.at_ms > server_ms;
+            let is_gone = view.holder(&record.id).is_none();
+            let released = was_there && is_gone && releases(frame, &record.id);
             if released && view.holders.is_empty() && !view.queue.is_empty() {
                 let id = record.short();
                 recorder.record_violation(now, "P7", format!("{name}: {id} left it to nobody"));

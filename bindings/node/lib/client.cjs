@@ -153,6 +153,15 @@ class Client {
     return settled;
   }
 
+  /** As `#ask`, for what is held afterwards. */
+  async #take(operation, signal) {
+    const settled = await this.#ask(operation, signal);
+    if (this.#isOpen || settled.grants == null) return settled;
+    // `close` came between the answer and here, and has not seen it.
+    await Promise.all(settled.grants.map((grant) => answer(grant.release())));
+    throw closed(this.engine);
+  }
+
   async #data(operation, signal) {
     return JSON.parse((await this.#ask(operation, signal)).json);
   }
@@ -178,7 +187,7 @@ class Client {
   async #acquire(Kind, wanted, options, signal, waits = true) {
     if (signal?.aborted) throw signal.reason;
     this.#check();
-    const { grants } = await this.#ask(this.#native.acquire(wanted, options, waits), signal);
+    const { grants } = await this.#take(this.#native.acquire(wanted, options, waits), signal);
     return grants.map((grant) => this.#hold(Kind, grant));
   }
 
@@ -254,7 +263,7 @@ class Client {
     const { signal, rest } = split(slot);
     if (signal?.aborted) throw signal.reason;
     this.#check();
-    const begun = await this.#ask(this.#native.begin(checkText('name', name), rest), signal);
+    const begun = await this.#take(this.#native.begin(checkText('name', name), rest), signal);
     if (begun.grants == null) {
       const { why, by, since, clock_skew: clockSkew } = JSON.parse(begun.json);
       return { ran: false, why, by: { ...by, since: since && new Date(since), clockSkew } };
@@ -280,7 +289,7 @@ class Client {
 
   async attach(lease) {
     this.#check();
-    const { grants } = await this.#ask(this.#native.attach(textOf(lease)));
+    const { grants } = await this.#take(this.#native.attach(textOf(lease)));
     return this.#hold(Lock, grants[0]);
   }
 

@@ -44,7 +44,7 @@ impl Grant {
     /// The proof of the grant.
     #[getter]
     fn lease_id(&self) -> String {
-        self.0.held().lease_id().to_string()
+        self.0.held().lease_id().to_hex()
     }
 
     #[getter]
@@ -159,7 +159,7 @@ impl Lease {
 
     #[getter]
     fn lease_id(&self) -> String {
-        self.0.lease_id().to_string()
+        self.0.lease_id().to_hex()
     }
 
     #[getter]

@@ -48,6 +48,7 @@ def test_an_inspection_shows_all_that_the_store_shows(
     assert (holder["permits"], holder["state"], holder["revoke_reason"]) == (None, "held", None)
     assert (holder["live"], holder["detached"], holder["pids"]) == (False, False, [])
     assert grant.lease_id.startswith(holder["lease_id"]) and 0 < holder["left"] <= 30
+    assert len(grant.lease_id) == 32, "the proof in full, and not what others see of it"
     waiting = state["queue"][0]
     assert (waiting["mode"], waiting["permits"], waiting["pid"]) == ("exclusive", None, os.getpid())
     # What is not reported is an empty text.
@@ -180,6 +181,7 @@ def test_a_detached_lease_goes_to_another_client(
     lease = holdline.Lease.from_json(grant.detach().to_json())
     assert not grant.is_valid and client.inspect(name)["is_held"]
     assert lease.name == name and lease.lease_id not in repr(lease)
+    assert len(lease.lease_id) == 32
     assert client.renew(lease) > 20
     taken = client.attach(lease)
     assert taken.fencing_token == lease.fencing_token == grant.fencing_token

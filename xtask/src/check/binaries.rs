@@ -12,8 +12,8 @@ use std::process::Command;
 const COMPUTING: [(&str, &str); 2] =
     [("holdline-core", "holdline_core"), ("holdline-sim", "redis")];
 
-/// What takes minutes, although it waits: it begins first, so that nothing runs alone at the end, and
-/// runs twice as many tests at once as the others.
+/// What takes minutes, although it waits: it begins first, so that nothing runs alone at the end,
+/// and runs twice as many tests at once as the others.
 const LONG: [(&str, &str); 3] =
     [("holdline-redis", "redisson"), ("holdline-cli", "it"), ("holdline", "redis")];
 

@@ -41,6 +41,7 @@ enum How {
     Holdline(&'static str),
     Go(&'static str),
     Java(&'static str),
+    Node(&'static str),
     /// The bare commands that a lock on Redis needs at least.
     Bare,
 }
@@ -55,6 +56,10 @@ const fn go(title: &'static str, word: &'static str) -> System {
 
 const fn java(title: &'static str, word: &'static str) -> System {
     System { title, how: How::Java(word) }
+}
+
+const fn node(title: &'static str, word: &'static str) -> System {
+    System { title, how: How::Node(word) }
 }
 
 const PLAIN: System = holdline("?dialect=plain&fencing=off");
@@ -78,6 +83,16 @@ pub(super) const ALL: &[Store] = &[
                     REDSYNC,
                     go("redislock, each 10 ms", "redislock"),
                     java("Redisson `RLock`", "redisson"),
+                ],
+            },
+            // Ours has tokens, the others have none.
+            Kind {
+                word: "node",
+                title: "in Node",
+                systems: &[
+                    node("Holdline for Node", "holdline"),
+                    node("redlock 5, each 10 ms", "redlock"),
+                    node("redis-semaphore, each 10 ms", "redis-semaphore"),
                 ],
             },
         ],
@@ -179,6 +194,9 @@ const fn of_holdline(word: &'static str, title: &'static str) -> Store {
 
 pub(super) const BARE: System =
     System { title: "`SET NX PX` and a compare-and-delete, pipelined", how: How::Bare };
+
+/// The driver of Node. It finds our package by the variable `HOLDLINE_NODE`.
+const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/peers/node/peers.cjs");
 
 /// The table of ShedLock's documentation.
 const ROWS: &str = "create table shedlock (name varchar(64) not null, lock_until timestamp(6) \
@@ -328,9 +346,9 @@ impl System {
         matches!(self.how, How::Java(_))
     }
 
-    /// Whether it is another library, which `cargo xtask bench` prepares.
+    /// Whether it is another library, or ours in another language, which `cargo xtask bench` prepares.
     pub(super) fn is_peer(&self) -> bool {
-        matches!(self.how, How::Go(_) | How::Java(_))
+        matches!(self.how, How::Go(_) | How::Java(_) | How::Node(_))
     }
 
     /// How many contenders it can have: some have a session of the database for each.
@@ -369,6 +387,12 @@ impl System {
                 let mut command = Command::new("java");
                 command.args(["-Dslf4j.internal.verbosity=ERROR", "-cp", &path, "Peers"]);
                 command.args([word, &contenders, &server.java()]);
+                Ok(command)
+            }
+            How::Node(word) => {
+                let modules = place.join("node/node_modules");
+                let mut command = Command::new(modules.join(".bin/node"));
+                command.env("NODE_PATH", modules).args([NODE, word, &contenders, &server.url()]);
                 Ok(command)
             }
         }

@@ -1,0 +1,223 @@
+'use strict';
+// What is held.
+
+const { errorOf, lostError, riskError } = require('./errors.cjs');
+const { follow, request } = require('./loop.cjs');
+
+const asyncDispose = Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose');
+/** Only this package makes locks. */
+const OURS = Symbol('holdline');
+
+// A program that has only the signal of a lock still needs the lock: it is not garbage.
+const lockOfSignal = new WeakMap();
+
+/** Waits for an operation, and returns its data. */
+async function answer(operation, signal, givingUp) {
+  const settled = await request(operation, signal, givingUp);
+  if (settled.failure != null) throw errorOf(settled.failure);
+  return JSON.parse(settled.json);
+}
+
+/**
+ * A signal that aborts when an operation ends, unless the lock was released.
+ *
+ * What waits for the native module knows the controller weakly: a lock that nobody has is given
+ * back although it is watched.
+ */
+class Watch {
+  #controller = new AbortController();
+  #look;
+
+  constructor(lock, operation, reasonOf) {
+    lockOfSignal.set(this.#controller.signal, lock);
+    const controller = new WeakRef(this.#controller);
+    let isOver = false;
+    const look = follow(operation, (settled) => {
+      isOver = true;
+      const why = JSON.parse(settled.json);
+      if (why.word !== 'released') controller.deref()?.abort(reasonOf(why));
+    });
+    this.#look = () => isOver || look();
+  }
+
+  get signal() {
+    // After a pause of the event loop the wake-up may still be in its queue.
+    this.#look();
+    return this.#controller.signal;
+  }
+
+  abort(reason) {
+    this.#controller.abort(reason);
+  }
+}
+
+class Lock {
+  #grant;
+  #onEnd;
+  #lost;
+  #risk;
+  /** The release, once it was started. */
+  #release;
+  /** Why it had been lost before its release. */
+  #why = null;
+  #isDetached = false;
+
+  constructor(ours, grant, onEnd) {
+    if (ours !== OURS) throw new TypeError('a Lock comes from a Client');
+    this.#grant = grant;
+    this.#onEnd = onEnd;
+  }
+
+  get name() {
+    return this.#grant.name;
+  }
+
+  get leaseId() {
+    return this.#grant.leaseId;
+  }
+
+  get mode() {
+    return this.#grant.mode;
+  }
+
+  get fencingToken() {
+    return this.#grant.fencingToken;
+  }
+
+  get isValid() {
+    return this.#grant.isValid;
+  }
+
+  get remaining() {
+    return this.#grant.remaining;
+  }
+
+  get signal() {
+    const { name } = this;
+    this.#lost ??= new Watch(this, this.#grant.lost(), (why) => lostError(name, why));
+    return this.#lost.signal;
+  }
+
+  get atRisk() {
+    const { name } = this;
+    this.#risk ??= new Watch(this, this.#grant.atRisk(), (why) => riskError(name, why));
+    return this.#risk.signal;
+  }
+
+  renew() {
+    return answer(this.#grant.renew());
+  }
+
+  release() {
+    this.#release ??= this.#giveBack();
+    return this.#release;
+  }
+
+  async #giveBack() {
+    this.#onEnd(this);
+    const outcome = await answer(this.#grant.release());
+    this.#why = outcome.lost;
+    if (this.#why !== null) this.#lost?.abort(lostError(this.name, this.#why));
+    return { ...outcome, lost: this.#why?.word ?? null };
+  }
+
+  async detach() {
+    const lease = await answer(this.#grant.detach());
+    this.#isDetached = true;
+    this.#onEnd(this);
+    return Object.freeze(lease);
+  }
+
+  async [asyncDispose]() {
+    if (this.#isDetached) return;
+    await this.release();
+    if (this.#why !== null) throw lostError(this.name, this.#why);
+  }
+
+  /** Ends a slot by a request of its own. */
+  static end(lock, verb) {
+    const ended = answer(lock.#grant[verb]());
+    lock.#onEnd(lock);
+    lock.#release ??= ended.then(
+      () => ({ confirmed: true, heldFor: null, lost: null, failure: null }),
+      (error) => ({ confirmed: false, heldFor: null, lost: null, failure: error.message }),
+    );
+    return ended;
+  }
+
+  static grantOf(lock) {
+    return lock.#grant;
+  }
+}
+
+// For the other classes of this package only.
+const { end, grantOf } = Lock;
+delete Lock.end;
+delete Lock.grantOf;
+
+class Leadership extends Lock {
+  get term() {
+    return this.fencingToken;
+  }
+
+  async proclaim(value) {
+    if (typeof value !== 'string') throw new TypeError(`\`value\` is a string, not ${typeof value}`);
+    await answer(grantOf(this).proclaim(value));
+  }
+}
+
+class SlotLock extends Lock {
+  get slotStart() {
+    return new Date(grantOf(this).slotStart);
+  }
+}
+
+class Locks {
+  #locks;
+  #lost;
+
+  constructor(ours, locks) {
+    if (ours !== OURS) throw new TypeError('Locks come from a Client');
+    this.#locks = locks;
+  }
+
+  get length() {
+    return this.#locks.length;
+  }
+
+  get isValid() {
+    return this.#locks.every((lock) => lock.isValid);
+  }
+
+  get signal() {
+    if (this.#lost === undefined) {
+      const controller = new AbortController();
+      this.#lost = controller;
+      lockOfSignal.set(controller.signal, this);
+      for (const { signal } of this.#locks) {
+        const abort = () => controller.abort(signal.reason);
+        if (signal.aborted) abort();
+        else signal.addEventListener('abort', abort, { once: true });
+      }
+    }
+    // Each looks whether it is lost by now.
+    for (const lock of this.#locks) void lock.signal;
+    return this.#lost.signal;
+  }
+
+  release() {
+    return Promise.all(this.#locks.map((lock) => lock.release()));
+  }
+
+  async [asyncDispose]() {
+    const ends = await Promise.allSettled(this.#locks.map((lock) => lock[asyncDispose]()));
+    const failed = ends.find((end) => end.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
+  }
+
+  [Symbol.iterator]() {
+    return this.#locks[Symbol.iterator]();
+  }
+}
+
+module.exports = { asyncDispose, OURS, answer, end, Lock, Leadership, SlotLock, Locks };

@@ -1,0 +1,18 @@
+//! The native half of the Node package `holdline`: the library's futures as JavaScript objects.
+//!
+//! `index.cjs` is what users import. This module has only what JavaScript cannot do: it starts
+//! requests (`operation`), wakes event loops (`notifier`), and turns arguments and results of one
+//! language into those of the other (`options`, `settled`). What they mean stands in
+//! `holdline-bindings`.
+//!
+//! Invariant N1: no thread of the library ever waits for JavaScript. A waker stores a number and
+//! queues a call, so leases are renewed while an event loop is blocked.
+//! Invariant N2: what JavaScript has is dropped with its object, or with the thread of its event
+//! loop. So requests and grants of a worker that was terminated are given up.
+
+mod client;
+mod grant;
+mod notifier;
+mod operation;
+mod options;
+mod settled;

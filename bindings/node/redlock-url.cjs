@@ -27,7 +27,7 @@ function urlOf(clients) {
   const keys = `dialect=plain&key_template=${template}{name}`;
   const login = first.user || first.password ? `${quoted(first.user)}:${quoted(first.password)}@` : '';
   if (clients.length > 1) {
-    if (first.isSocket) throw new TypeError(`sockets are of one machine: list independent servers`);
+    if (first.isSocket) throw new TypeError('sockets are of one machine: list independent servers');
     const scheme = first.tls ? 'redlocks' : 'redlock';
     return `${scheme}://${login}${places.join(',')}/${first.db}?${keys}&fencing=off`;
   }
@@ -63,7 +63,8 @@ function serverOf(client) {
 
 function server({ host, port, path, db, user, password, tls, prefix }) {
   const known = { host: host ?? 'localhost', port: port ?? 6379 };
-  const custom = TLS.find((field) => tls?.[field] !== undefined && tls[field] !== (field === 'servername' && known.host));
+  const isCustom = (field) => tls?.[field] !== undefined && !(field === 'servername' && tls[field] === known.host);
+  const custom = TLS.find(isCustom);
   if (custom) throw new TypeError(`\`tls.${custom}\` has no place in a URL: ${OTHERWISE}, with \`ca=\` and so on`);
   const name = known.host.includes(':') ? `[${known.host}]` : known.host;
   return {

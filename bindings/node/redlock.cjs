@@ -130,6 +130,11 @@ class Holding {
     this.timer.unref();
   }
 
+  /** The id of the first lease. */
+  get value() {
+    return this.leases?.[0].lease_id ?? this.locks[0].leaseId;
+  }
+
   isOf(resources) {
     const names = namesOf(resources);
     return names.length === this.locks.length && this.locks.every((lock) => names.includes(lock.name));
@@ -148,8 +153,13 @@ class Holding {
   }
 
   async release() {
-    Holding.kept.delete(this);
-    if (!this.leases) return Promise.all(this.locks.map((lock) => lock.release()));
+    if (!this.leases) {
+      // Locks of this process would report the same outcome again.
+      if (this.isReleased) return [{ confirmed: false, lost: 'released' }];
+      this.isReleased = true;
+      Holding.kept.delete(this);
+      return Promise.all(this.locks.map((lock) => lock.release()));
+    }
     return Promise.all(this.leases.map((lease) => this.client.release(lease)));
   }
 }
@@ -341,7 +351,7 @@ class Redlock extends EventEmitter {
     const names = namesOf(resource);
     const take = (client, wait) => this.#take(client, names, duration, wait);
     const { taken, attempts, retryCount } = await this.#within(settings, resource, style, take);
-    const value = taken.holding.locks[0].leaseId;
+    const value = taken.holding.value;
     const expiration = taken.until - this.#drift(duration, settings);
     const looks = style.attempts(this, attempts);
     const resources = Array.isArray(resource) ? resource : [resource];

@@ -1,5 +1,5 @@
-//! Grants that a program of another language has by a handle: they end by a request, or are given up
-//! when the handle is dropped.
+//! Grants that a program of another language has by a handle: they end by a request, or are given
+//! up when the handle is dropped.
 
 use std::future::Future;
 use std::sync::Arc;

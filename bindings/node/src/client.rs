@@ -19,15 +19,11 @@ use tokio::sync::Mutex;
 use crate::grant;
 use crate::operation::Operation;
 use crate::options::{self, Value};
-use crate::settled::{Settled, millis, since_1970};
-
-/// A connection to one store.
-#[napi]
-pub struct Client(holdline::Client);
+use crate::settled::{Client, Settled, millis, since_1970};
 
 /// What this process reports about itself: the interpreter's own name would say nothing.
 #[napi(object)]
-pub(crate) struct Holder {
+pub struct Holder {
     /// The machine.
     pub host: String,
     /// The user.
@@ -53,7 +49,7 @@ pub struct Wanted {
 
 /// Connects to the store that a URL names.
 #[napi]
-pub(crate) fn connect(url: String, holder: Holder, options: Object<'_>) -> Result<Operation> {
+pub fn connect(url: String, holder: Holder, options: Object<'_>) -> Result<Operation> {
     let Holder { host, user, program } = holder;
     let pid = Some(std::process::id());
     let holder = HolderFields { host, pid, user, program, ..HolderFields::default() };
@@ -71,7 +67,7 @@ pub(crate) fn connect(url: String, holder: Holder, options: Object<'_>) -> Resul
 
 /// Reads a time: in milliseconds.
 #[napi]
-pub(crate) fn read_time(value: Unknown<'_>) -> Result<Settled> {
+pub fn read_time(value: Unknown<'_>) -> Result<Settled> {
     let time = options::time("limit", &Value::of(value)?);
     Ok(time.map_or_else(Settled::from, |time| Settled::json(millis(time))))
 }

@@ -7,11 +7,7 @@ use napi_derive::napi;
 use serde_json::{Value, json};
 
 use crate::operation::Operation;
-use crate::settled::{Settled, millis, reason, since_1970};
-
-/// A grant. Dropped, it is given up.
-#[napi]
-pub struct Grant(pub(crate) holdline_bindings::Grant);
+use crate::settled::{Grant, Settled, millis, reason, since_1970};
 
 /// A release, as JSON.
 pub(crate) fn release(release: Release) -> Settled {
@@ -35,10 +31,10 @@ impl Grant {
         self.0.held().name().as_str()
     }
 
-    /// The proof of the grant.
+    /// The proof of the grant, in full.
     #[napi(getter)]
     pub fn lease_id(&self) -> String {
-        self.0.held().lease_id().to_string()
+        self.0.held().lease_id().to_hex()
     }
 
     /// The mode's word.

@@ -10,9 +10,12 @@
 //! Invariant N2: what JavaScript has is dropped with its object, or with the thread of its event
 //! loop. So requests and grants of a worker that was terminated are given up.
 
-mod client;
-mod grant;
-mod notifier;
-mod operation;
+// Before the methods of its objects: the macro of napi reads the files in this order.
+pub mod settled;
+
+// Public, since a test build of this crate has nobody who calls them.
+pub mod client;
+pub mod grant;
+pub mod notifier;
+pub mod operation;
 mod options;
-mod settled;

@@ -1,5 +1,5 @@
 //! What became of a request, as JavaScript gets it: plain data as JSON, and what has a life of its
-//! own as objects.
+//! own as objects. Their methods stand in `client` and `grant`.
 
 use holdline::LockError;
 use holdline::admin::json::HolderJson;
@@ -8,8 +8,13 @@ use holdline_bindings::words::{self, Detail, Reason};
 use napi_derive::napi;
 use serde_json::{Value, json};
 
-use crate::client::Client;
-use crate::grant::Grant;
+/// A connection to one store.
+#[napi]
+pub struct Client(pub(crate) holdline::Client);
+
+/// A grant. Dropped, it is given up.
+#[napi]
+pub struct Grant(pub(crate) holdline_bindings::Grant);
 
 /// What became of a request: one of these.
 #[napi(object, object_from_js = false)]

@@ -31,6 +31,7 @@ enum Layer {
     Server,
     Dashboard,
     Bench,
+    BindingsCommon,
     Bindings,
     Services,
     Tasks,
@@ -51,7 +52,8 @@ fn layer_of(directory: &str) -> Option<Layer> {
         "crates/server" => Layer::Server,
         "crates/dashboard" => Layer::Dashboard,
         "crates/bench" => Layer::Bench,
-        "bindings/python" => Layer::Bindings,
+        "bindings/common" => Layer::BindingsCommon,
+        "bindings/node" | "bindings/python" => Layer::Bindings,
         "crates/services" => Layer::Services,
         "xtask" => Layer::Tasks,
         engine if engine.strip_prefix("crates/engines/").is_some_and(|e| !e.contains('/')) => {
@@ -64,8 +66,8 @@ fn layer_of(directory: &str) -> Option<Layer> {
 /// What the product of a crate may be built on.
 fn normal(from: Layer) -> &'static [Layer] {
     use Layer::{
-        Conformance, Core, Dashboard, Engine, Fence, Library, Memory, Net, Server, Services,
-        Torture,
+        BindingsCommon, Conformance, Core, Dashboard, Engine, Fence, Library, Memory, Net, Server,
+        Services, Torture,
     };
     match from {
         Layer::Core | Layer::Services | Layer::Tasks => &[],
@@ -73,7 +75,8 @@ fn normal(from: Layer) -> &'static [Layer] {
         Layer::Engine => &[Core, Net],
         Layer::Library => &[Core, Fence, Memory, Engine],
         Layer::Torture => &[Core, Library],
-        Layer::Bindings => &[Library],
+        Layer::BindingsCommon => &[Library],
+        Layer::Bindings => &[Library, BindingsCommon],
         Layer::Conformance => &[Core, Library, Torture],
         Layer::Bench => &[Core, Library, Server, Dashboard, Services],
         Layer::Sim => &[Core, Library, Conformance],
@@ -98,6 +101,7 @@ fn in_tests(from: Layer) -> &'static [Layer] {
         Layer::Core
         | Layer::Net
         | Layer::Bench
+        | Layer::BindingsCommon
         | Layer::Bindings
         | Layer::Services
         | Layer::Tasks => &[],

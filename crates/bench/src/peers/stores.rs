@@ -392,7 +392,8 @@ impl System {
             How::Node(word) => {
                 let modules = place.join("node/node_modules");
                 let mut command = Command::new(modules.join(".bin/node"));
-                command.env("NODE_PATH", modules).args([NODE, word, &contenders, &server.url()]);
+                command.env("NODE_PATH", modules);
+                command.args([NODE, word, &contenders, &server.url()]);
                 Ok(command)
             }
         }

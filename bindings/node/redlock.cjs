@@ -19,8 +19,9 @@
 // - A duration is from 50 ms to 24 h; `driftFactor` only shortens `expiration`.
 // - Several resources are locked one after the other, in byte order. All or none is returned.
 // - `value` is the lease id. With one server the value of the key begins with it.
-// - Over several servers, the lock is released when the process ends; with one server it stays
-//   until its expiry, as with redlock. No two of the clients may lead to one server.
+// - Over several servers, `quit` and the end of the process release the lock; with one server it
+//   stays until its expiry, as with redlock. No two of the clients may lead to one server.
+// - A `Lock` cannot be made anew from its `value`, as in another process.
 // - Scripts of the caller's own are refused, and so are Sentinels and clusters.
 // - `fencingToken` is new, with one server: the number to hand to the resource.
 //
@@ -110,6 +111,9 @@ function bluebirdIfInstalled() {
   }
 }
 
+/** Locks of this process end with the last reference to them. What only waits for one is none. */
+const kept = new Set();
+
 /** What one acquisition holds: leases as plain data, or locks of this process. */
 class Holding {
   constructor(client, locks, leases, duration) {
@@ -119,14 +123,11 @@ class Holding {
     this.duration = duration;
   }
 
-  /** Locks of this process end with it, and with the last reference to them. */
-  static kept = new Set();
-
   keepUntil(expiration) {
     if (this.leases) return;
     clearTimeout(this.timer);
-    Holding.kept.add(this);
-    this.timer = setTimeout(() => Holding.kept.delete(this), expiration - Date.now());
+    kept.add(this);
+    this.timer = setTimeout(() => kept.delete(this), expiration - Date.now());
     this.timer.unref();
   }
 
@@ -157,7 +158,7 @@ class Holding {
       // Locks of this process would report the same outcome again.
       if (this.isReleased) return [{ confirmed: false, lost: 'released' }];
       this.isReleased = true;
-      Holding.kept.delete(this);
+      kept.delete(this);
       return Promise.all(this.locks.map((lock) => lock.release()));
     }
     return Promise.all(this.leases.map((lease) => this.client.release(lease)));
@@ -265,12 +266,10 @@ class Redlock extends EventEmitter {
 
   /** For `using` of bluebird. */
   disposer(resource, ttl, errorHandler = () => {}) {
-    const promise = this.lock(resource, ttl);
-    if (typeof promise.disposer === 'function') {
-      return promise.disposer((lock) => lock.unlock().catch(errorHandler));
+    if (!bluebirdIfInstalled()) {
+      throw new TypeError('`disposer` needs the package bluebird: npm install bluebird');
     }
-    promise.then((lock) => lock.unlock()).catch(() => {});
-    throw new TypeError('`disposer` needs the package bluebird: npm install bluebird');
+    return this.lock(resource, ttl).disposer((lock) => lock.unlock().catch(errorHandler));
   }
 
   /** Releases; fails if it was lost, or if the servers did not confirm. */
@@ -302,6 +301,7 @@ class Redlock extends EventEmitter {
     }
     const take = (client, wait) => locksOf(client, namesOf(resources), { wait, leaseDuration: duration });
     const { taken: locks } = await this.#within(settings, resources, VERSION_5, take);
+    kept.add(locks);
     const controller = new AbortController();
     const lose = (cause) => {
       const says = 'The lock was lost while the routine ran.';
@@ -316,6 +316,7 @@ class Redlock extends EventEmitter {
       return await routine(controller.signal);
     } finally {
       const released = await Promise.all(locks.map((lock) => lock.release()));
+      kept.delete(locks);
       failUnlessReleased(released, resources, VERSION_5, this);
     }
   }
@@ -485,7 +486,9 @@ async function locksOf(client, names, options) {
 
 /** Each name once: redlock sets a key twice. */
 function namesOf(resources) {
-  return [...new Set(Array.isArray(resources) ? resources : [resources])];
+  const names = [...new Set(Array.isArray(resources) ? resources : [resources])];
+  if (names.length === 0) throw new TypeError('`resources` is empty: name at least one');
+  return names;
 }
 
 function isBusy(error) {

@@ -141,6 +141,15 @@ test('a busy lock is an ExecutionError, a LockError, and an event', async () => 
   await lock.release();
 });
 
+/** A function of its own, so that its timer knows no lock. */
+function deleteSoon(place, name) {
+  const gc = collector();
+  setTimeout(async () => {
+    gc();
+    await Promise.all(clients[place].map((client) => client.del(name)));
+  }, 100);
+}
+
 for (const place of ['one server', 'three servers']) {
   test(`using runs under a lease that is renewed, and aborts when it is lost, on ${place}`, async () => {
     const redlock = new Redlock(clients[place]);
@@ -155,7 +164,8 @@ for (const place of ['one server', 'three servers']) {
     });
     assert.equal(value, false);
     const lost = redlock.using([name], RENEWED, async (signal) => {
-      await Promise.all(clients[place].map((client) => client.del(name)));
+      // Nothing but the wait below knows the lock, and it stays.
+      deleteSoon(place, name);
       await new Promise((resolve) => signal.addEventListener('abort', resolve));
       assert.ok(signal.error instanceof ExecutionError);
       throw signal.error;
@@ -266,6 +276,14 @@ test('the URL is that of the clients, or they are refused with the reason', () =
   ];
   for (const [given, why] of bad) assert.throws(() => new Redlock(given), why);
   assert.throws(() => new Redlock([offline('redis://h')], {}, { acquireScript: 'x' }), /`acquireScript`/);
+});
+
+test('what cannot be locked is refused at once', async () => {
+  const redlock = new Redlock(clients['one server']);
+  await assert.rejects(redlock.acquire([], LONG), /`resources` is empty/);
+  await assert.rejects(redlock.acquire([fresh()], 1.5), /must be an integer/);
+  await assert.rejects(redlock.acquire([fresh()], 10), (error) => error.cause.code === 'invalid');
+  await assert.rejects(redlock.using([fresh()], 500, async () => {}), /at least 100ms greater/);
 });
 
 test('a server that is away is an error within the limit', async () => {

@@ -346,7 +346,8 @@ impl System {
         matches!(self.how, How::Java(_))
     }
 
-    /// Whether it is another library, or ours in another language, which `cargo xtask bench` prepares.
+    /// Whether it is another library, or ours in another language: `cargo xtask bench` prepares
+    /// them.
     pub(super) fn is_peer(&self) -> bool {
         matches!(self.how, How::Go(_) | How::Java(_) | How::Node(_))
     }

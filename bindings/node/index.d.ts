@@ -99,7 +99,7 @@ export interface LeaseData {
 
 /** A held lock. Its lease is renewed in the background, also while the event loop is blocked. */
 export class Lock {
-  private constructor();
+  protected constructor();
   readonly name: string;
   /** The proof of the lock: who knows it can renew and release. Keep it out of logs. */
   readonly leaseId: string;

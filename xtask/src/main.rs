@@ -59,6 +59,7 @@ usage: cargo xtask VERB
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   package wheel     the Python package with the command line in it: target/python/dist
+  package node      the Node package with the addon in it: target/node
   dist              a static binary with its pages and completions: target/static
   portable          library and Python package without `local`, checked for other systems
   interop prepare   the other libraries that the interop tests run, from their registries";
@@ -79,6 +80,7 @@ fn main() -> ExitCode {
         ["package", "deb"] => packages::package_deb().map(|()| true),
         ["dist"] => packages::dist().map(|()| true),
         ["package", "wheel"] => check::python::package().map(|()| true),
+        ["package", "node"] => check::node::package().map(|()| true),
         ["portable"] => portable::check().map(|()| true),
         ["interop", "prepare"] => interop::prepare().map(|()| true),
         ["book"] => book::build().map(|page| {

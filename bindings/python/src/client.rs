@@ -4,15 +4,17 @@ use std::time::Duration;
 
 use holdline::admin::{HolderFields, ListRequest};
 use holdline::{ClientOptions, LockName, ShutdownReport};
+use holdline_bindings::options as shared;
+use holdline_bindings::{Held, Kind};
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
 use crate::errors::check;
-use crate::grant::{Grant, Held, Lease};
+use crate::grant::{Grant, Lease};
 use crate::layers::{self, Latch, Leaders, Once};
-use crate::lock::{Kind, Lock, Owner};
+use crate::lock::{Lock, Owner};
 use crate::metrics::start_metrics;
 use crate::observing::Events;
 use crate::operation::Operation;
@@ -55,19 +57,13 @@ pub(crate) fn connect(
     }
     if let Some(classes) = classes {
         let classes = options::texts("classes", classes)?;
-        options = options.with_class_rule(move |name| class_of(&classes, name));
+        options = options.with_class_rule(move |name| shared::class_of(&classes, name));
     }
     if let Some(events) = events {
         options = options.with_observer(events.observer());
     }
     let work = async move { holdline::Client::connect_with(&url, options).await };
     Ok(Operation::new(work, |py, client| Ok(Py::new(py, Client(Own::new(client)))?.into_any())))
-}
-
-/// The class of the longest prefix of a name that has one.
-fn class_of(classes: &[(String, String)], name: &LockName) -> Option<String> {
-    let fitting = classes.iter().filter(|(prefix, _)| name.as_str().starts_with(prefix));
-    fitting.max_by_key(|(prefix, _)| prefix.len()).map(|(_, class)| class.clone())
 }
 
 /// A connection to one store.
@@ -89,7 +85,7 @@ impl Client {
 
     #[pyo3(signature = (name, **options))]
     fn lock(&self, py: Python<'_>, name: &str, options: Option<Options<'_, '_>>) -> PyResult<Lock> {
-        let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
+        let mutex = check(py, self.0.mutex_with(name, &options::lock(py, options)?))?;
         Ok(Lock::new(Kind::Mutex(mutex)))
     }
 
@@ -102,7 +98,7 @@ impl Client {
         owner: &Owner,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
-        let mutex = check(py, self.0.mutex_with(name, &options::lock(options)?))?;
+        let mutex = check(py, self.0.mutex_with(name, &options::lock(py, options)?))?;
         Ok(Lock::new(Kind::Owned(mutex, owner.0.clone())))
     }
 
@@ -114,7 +110,7 @@ impl Client {
         name: &str,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<(Lock, Lock)> {
-        let rwlock = check(py, self.0.rwlock_with(name, &options::lock(options)?))?;
+        let rwlock = check(py, self.0.rwlock_with(name, &options::lock(py, options)?))?;
         Ok((Lock::new(Kind::Read(rwlock.clone())), Lock::new(Kind::Write(rwlock))))
     }
 
@@ -127,7 +123,7 @@ impl Client {
         count: &Bound<'_, PyAny>,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
-        let lock = options::lock(options)?;
+        let lock = options::lock(py, options)?;
         let (permits, count) =
             (options::number("permits", permits)?, options::number("count", count)?);
         let semaphore = check(py, self.0.semaphore_with(name, permits, &lock))?;
@@ -142,7 +138,7 @@ impl Client {
         count: Option<&Bound<'_, PyAny>>,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
-        let any_of = check(py, self.0.any_of_with(names, &options::lock(options)?))?;
+        let any_of = check(py, self.0.any_of_with(names, &options::lock(py, options)?))?;
         Ok(Lock::new(match count {
             None => Kind::AnyOf(any_of),
             Some(count) => Kind::Many(any_of, options::number("count", count)?),
@@ -150,8 +146,13 @@ impl Client {
     }
 
     #[pyo3(signature = (names, **options))]
-    fn lock_all(&self, names: Vec<String>, options: Option<Options<'_, '_>>) -> PyResult<Lock> {
-        Ok(Lock::new(Kind::All(self.library(), names, options::lock(options)?)))
+    fn lock_all(
+        &self,
+        py: Python<'_>,
+        names: Vec<String>,
+        options: Option<Options<'_, '_>>,
+    ) -> PyResult<Lock> {
+        Ok(Lock::new(Kind::All(self.library(), names, options::lock(py, options)?)))
     }
 
     #[pyo3(signature = (name, value, **options))]
@@ -162,7 +163,7 @@ impl Client {
         value: String,
         options: Option<Options<'_, '_>>,
     ) -> PyResult<Lock> {
-        let election = check(py, self.0.election_with(name, &options::lock(options)?))?;
+        let election = check(py, self.0.election_with(name, &options::lock(py, options)?))?;
         Ok(Lock::new(Kind::Campaign(election, value)))
     }
 
@@ -192,10 +193,10 @@ impl Client {
     fn attach(&self, lease: &Lease) -> Operation {
         let (client, lease) = (self.library(), lease.0.clone());
         let work = async move { client.leases().attach(&lease).await };
-        Operation::new(
-            work,
-            |py, guard| Ok(Py::new(py, Grant::new(Held::Guard(guard)))?.into_any()),
-        )
+        Operation::new(work, |py, guard| {
+            let grant = holdline_bindings::Grant::new(Held::Guard(guard));
+            Ok(Py::new(py, Grant::new(grant))?.into_any())
+        })
     }
 
     /// Renews a detached lease for its whole duration, or for another one.

@@ -2,7 +2,10 @@
 
 use std::fmt::Display;
 
-use holdline::{ErrorKind, HolderSummary, LockError};
+use holdline::LockError;
+use holdline_bindings::options::Mistake;
+use holdline_bindings::words::{self, Detail};
+use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::PyDict;
@@ -23,33 +26,37 @@ fn made<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyAny>> 
     let make = MAKE.import(py, "holdline._errors", "make")?;
     let certainty = error.certainty().word();
     let name = error.name().map(|name| name.as_str());
-    let details = details(py, error.kind())?;
+    let details = details(py, error)?;
     let kind = error.kind().word();
     make.call1((kind, error.to_string(), certainty, error.engine(), name, details))
 }
 
-fn details<'py>(py: Python<'py>, kind: &ErrorKind) -> PyResult<Bound<'py, PyDict>> {
+fn details<'py>(py: Python<'py>, error: &LockError) -> PyResult<Bound<'py, PyDict>> {
     let details = PyDict::new(py);
-    let holder = |holder: &Option<Box<HolderSummary>>| -> PyResult<()> {
-        let view = holder.as_deref().map(|holder| views::holder(py, holder)).transpose()?;
-        details.set_item("holder", view)
-    };
-    match kind {
-        ErrorKind::Busy { holder: by } => holder(by)?,
-        ErrorKind::TimedOut { waited, holder: by } => {
-            details.set_item("waited", waited.as_secs_f64())?;
-            holder(by)?;
+    for (name, detail) in words::details(error) {
+        match detail {
+            Detail::Holder(by) => {
+                let view = by.map(|holder| views::holder(py, holder)).transpose()?;
+                details.set_item(name, view)?;
+            }
+            Detail::Time(time) => details.set_item(name, time.as_secs_f64())?,
+            Detail::Number(number) => details.set_item(name, number)?,
+            Detail::Text(text) => details.set_item(name, text)?,
+            Detail::Texts(texts) => details.set_item(name, texts)?,
         }
-        ErrorKind::Lost { reason } => details.set_item("reason", reason.word())?,
-        ErrorKind::TooManyWaiters { limit } => details.set_item("limit", limit)?,
-        ErrorKind::NoQuorum { nodes } => details.set_item("nodes", nodes)?,
-        ErrorKind::Quarantined { left } => details.set_item("left", left.as_secs_f64())?,
-        ErrorKind::Unsupported { feature } => details.set_item("feature", feature)?,
-        ErrorKind::Foreign { found } => details.set_item("found", found)?,
-        ErrorKind::Invalid { field, .. } => details.set_item("field", field)?,
-        _ => {}
     }
     Ok(details)
+}
+
+/// Makes the exception of an option that is wrong.
+pub(crate) fn mistake(py: Python<'_>, mistake: Mistake) -> PyErr {
+    match mistake {
+        Mistake::Type { field, wanted, given } => {
+            PyTypeError::new_err(format!("`{field}` is {wanted}, not {given}"))
+        }
+        Mistake::Unknown(key) => PyTypeError::new_err(format!("there is no option `{key}`")),
+        Mistake::Value(error) => raise(py, &error),
+    }
 }
 
 /// Makes the exception of a value that the library cannot take.

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use holdline::election::Leader;
 use holdline::once::{Begun, Taken};
+use holdline_bindings::Held;
 use pyo3::IntoPyObjectExt;
 use pyo3::prelude::*;
 use tokio::sync::Mutex;
 
-use crate::grant::{Grant, Held};
+use crate::grant::Grant;
 use crate::operation::Operation;
 use crate::options;
 use crate::own::Own;
@@ -109,7 +110,10 @@ impl Once {
         let once = (*self.0).clone();
         Operation::new(async move { once.begin().await }, |py, begun| {
             let (word, value) = match begun {
-                Begun::Run(run) => ("run", Py::new(py, Grant::new(Held::Once(run)))?.into_any()),
+                Begun::Run(run) => {
+                    let grant = holdline_bindings::Grant::new(Held::Once(run));
+                    ("run", Py::new(py, Grant::new(grant))?.into_any())
+                }
                 Begun::AlreadyRan(taken) => ("already_ran", view(py, &taken)?),
                 Begun::RunningElsewhere(taken) => ("running_elsewhere", view(py, &taken)?),
                 _ => ("unknown", py.None()),

@@ -5,15 +5,14 @@
 //! `cancel`, drops the future: the library gives up what was asked for by itself.
 
 use std::future::Future;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use holdline::LockError;
-use parking_lot::Mutex;
+use holdline_bindings::Work;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
@@ -26,19 +25,12 @@ const SIGNALS: Duration = Duration::from_millis(50);
 
 /// Turns what a future returned into a Python object.
 type Finish = Box<dyn for<'py> FnOnce(Python<'py>) -> PyResult<Py<PyAny>> + Send>;
-type Work = Pin<Box<dyn Future<Output = Finish> + Send>>;
-
-enum State {
-    Working(Work),
-    Finished(Finish),
-    Taken,
-}
 
 /// A request that was started.
 #[pyclass(frozen, module = "holdline._holdline")]
 pub(crate) struct Operation {
     key: u64,
-    state: Own<Mutex<State>>,
+    work: Own<Work<Finish>>,
 }
 
 impl Operation {
@@ -59,7 +51,7 @@ impl Operation {
             finish
         };
         let key = NEXT.fetch_add(1, Ordering::Relaxed);
-        Operation { key, state: Own::new(Mutex::new(State::Working(Box::pin(work)))) }
+        Operation { key, work: Own::new(Work::new(work)) }
     }
 
     /// As [`Operation::new`], for futures that do not fail.
@@ -72,23 +64,8 @@ impl Operation {
         Operation::new(async move { Ok(future.await) }, convert)
     }
 
-    /// Polls the future; true once it has ended.
-    fn advance(&self, waker: &Waker) -> bool {
-        let mut state = self.state.lock();
-        let State::Working(work) = &mut *state else { return true };
-        match work.as_mut().poll(&mut Context::from_waker(waker)) {
-            Poll::Ready(finish) => {
-                let ended = std::mem::replace(&mut *state, State::Finished(finish));
-                drop(state);
-                drop(ended);
-                true
-            }
-            Poll::Pending => false,
-        }
-    }
-
     fn own_process(&self) -> PyResult<()> {
-        if self.state.is_ours() {
+        if self.work.is_ours() {
             return Ok(());
         }
         Err(PyRuntimeError::new_err("this was started by the parent process, before a fork"))
@@ -151,7 +128,7 @@ impl Operation {
         let slice = if is_main_thread(py) { SIGNALS } else { Duration::MAX };
         loop {
             let ended = py.detach(|| {
-                if self.advance(&waker) {
+                if self.work.poll(&waker) {
                     return Some(true);
                 }
                 while !parked.woken.swap(false, Ordering::Acquire) {
@@ -182,23 +159,23 @@ impl Operation {
         self.own_process()?;
         let channel = notifier.channel().clone();
         let waker = Waker::from(Arc::new(KeyWaker { channel, key: self.key }));
-        Ok(py.detach(|| self.advance(&waker)))
+        Ok(py.detach(|| self.work.poll(&waker)))
     }
 
     /// Returns the value, once, or raises the error.
     fn take(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         self.own_process()?;
-        let state = std::mem::replace(&mut *self.state.lock(), State::Taken);
-        match state {
-            State::Finished(finish) => finish(py),
-            _ => Err(PyRuntimeError::new_err("the operation was cancelled or has not ended")),
-        }
+        let ended = py.detach(|| self.work.take());
+        let finish = ended.ok_or_else(|| {
+            PyRuntimeError::new_err("the operation was cancelled or has not ended")
+        })?;
+        finish(py)
     }
 
     /// Drops the future, or the value that nobody took.
     fn cancel(&self, py: Python<'_>) {
-        if self.state.is_ours() {
-            py.detach(|| drop(std::mem::replace(&mut *self.state.lock(), State::Taken)));
+        if self.work.is_ours() {
+            py.detach(|| self.work.cancel());
         }
     }
 }

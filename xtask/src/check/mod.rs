@@ -10,6 +10,7 @@ mod counts;
 mod deny;
 mod example_servers;
 mod examples;
+pub(crate) mod node;
 pub(crate) mod python;
 mod report;
 mod tests;
@@ -30,7 +31,7 @@ struct Step {
     run: fn() -> Outcome,
 }
 
-const STEPS: [Step; 11] = [
+const STEPS: [Step; 12] = [
     Step { name: "format", asks: "every file is as rustfmt writes it", run: format },
     Step { name: "clippy", asks: "no warning, on all targets and feature sets", run: clippy },
     Step { name: "docs", asks: "docs build without a warning, private ones too", run: docs },
@@ -41,6 +42,7 @@ const STEPS: [Step; 11] = [
     Step { name: "packages", asks: "what is shipped is well formed", run: packages_step },
     Step { name: "tests", asks: "all tests and doctests", run: tests::run },
     Step { name: "python", asks: "the Python package: wheel, types, tests", run: python::run },
+    Step { name: "node", asks: "the Node package: tarball, types, tests", run: node::run },
     Step { name: "examples", asks: "the shell examples of the documents", run: examples::run },
 ];
 

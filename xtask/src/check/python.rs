@@ -29,11 +29,11 @@ struct Ground {
     package: PathBuf,
 }
 
-/// What one run of pytest said, and how it ended.
-struct Run {
-    said: Vec<u8>,
-    counts: Counts,
-    ended: Result<(), String>,
+/// What one run of tests said, and how it ended.
+pub(super) struct Run {
+    pub(super) said: Vec<u8>,
+    pub(super) counts: Counts,
+    pub(super) ended: Result<(), String>,
 }
 
 pub(crate) fn run() -> Outcome {
@@ -175,7 +175,7 @@ impl Ground {
             let title = format!("\n-- {which} interpreter\n");
             process::show(&[title.as_bytes(), &run.said].concat());
             *counts += run.counts;
-            wrong.extend(judged(which, run.counts, run.ended).err());
+            wrong.extend(judged(&format!("{which} interpreter"), run.counts, run.ended).err());
         }
         if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
     }
@@ -258,12 +258,12 @@ fn closing_line(line: &str) -> Option<Counts> {
 }
 
 /// It is a success only if tests ran, and all of them.
-fn judged(which: &str, counts: Counts, ended: Result<(), String>) -> Result<(), String> {
-    ended.map_err(|says| format!("the {which} interpreter: {says}"))?;
+pub(super) fn judged(which: &str, counts: Counts, ended: Result<(), String>) -> Result<(), String> {
+    ended.map_err(|says| format!("the {which}: {says}"))?;
     match counts {
-        Counts { failed: 1.., .. } => Err(format!("the {which} interpreter: tests failed")),
-        Counts { skipped: 1.., .. } => Err(format!("the {which} interpreter: tests were skipped")),
-        Counts { passed: 0, .. } => Err(format!("the {which} interpreter: no test ran")),
+        Counts { failed: 1.., .. } => Err(format!("the {which}: tests failed")),
+        Counts { skipped: 1.., .. } => Err(format!("the {which}: tests were skipped")),
+        Counts { passed: 0, .. } => Err(format!("the {which}: no test ran")),
         _ => Ok(()),
     }
 }

@@ -1,0 +1,214 @@
+//! The step of the Node package: the addon, a tarball that is installed into an empty folder, and
+//! the tests (types too) on this machine's Node and on a newer one.
+
+use super::Outcome;
+use super::counts::Counts;
+use super::python::{Run, judged};
+use crate::cargo::{cargo, root};
+use crate::metadata::Metadata;
+use crate::process;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::Duration;
+
+/// How long a program may print nothing.
+const LIMIT: Option<Duration> = Some(Duration::from_secs(10 * 60));
+/// The file by which Node loads the native module, on the platform of the packages.
+const ADDON: &str = "holdline.linux-x64-gnu.node";
+/// The smallest programs that show that the installed package works.
+const HELLO: [(&str, &str); 2] = [
+    (
+        "hello.mjs",
+        "import { connect } from 'holdline';\n\
+         const client = await connect('memory:');\n\
+         await client.using('hello', (lock) => {\n\
+         \x20 console.log('node', process.version, 'holds', lock.name);\n\
+         });\n",
+    ),
+    ("hello.cjs", "require('holdline').connect('memory:').then((client) => client.close());\n"),
+];
+
+/// What the step works with.
+struct Ground {
+    /// The packages of the tests, and a newer Node.
+    modules: PathBuf,
+    /// What the step makes.
+    made: PathBuf,
+    target: PathBuf,
+    package: PathBuf,
+}
+
+pub(crate) fn run() -> Outcome {
+    let mut counts = Counts::default();
+    let outcome = Ground::new().and_then(|ground| {
+        ground.build()?;
+        let addon = ground.target.join("debug/libholdline_node.so");
+        ground.pack(&addon)?;
+        copy(&addon, &ground.package.join(ADDON))?;
+        ground.tests(&mut counts)
+    });
+    (counts, outcome)
+}
+
+/// Builds the tarball as it is shipped, and tries it.
+///
+/// # Errors
+/// What could not be built or run.
+pub(crate) fn package() -> Result<(), String> {
+    let ground = Ground::new()?;
+    let build = ["build", "--locked", "--release", "-p", "holdline-node"];
+    process::watch(&mut cargo(&build), None, |_| ())?;
+    let tarball = ground.pack(&ground.target.join("release/libholdline_node.so"))?;
+    println!("package: {}", tarball.display());
+    Ok(())
+}
+
+impl Ground {
+    fn new() -> Result<Ground, String> {
+        let target = Metadata::read()?.target_directory;
+        let made = target.join("node");
+        // What an earlier run has left is not what this one makes.
+        let _ = fs::remove_dir_all(&made);
+        fs::create_dir_all(&made).map_err(|why| why.to_string())?;
+        let modules = target.join("interop/node/node_modules");
+        Ok(Ground { modules, made, target, package: root().join("bindings/node") })
+    }
+
+    /// The addon, and the programs that the tests start, as other steps have built them.
+    fn build(&self) -> Result<(), String> {
+        let programs = ["--bin", "holdline", "--bin", "holdline-services", "--lib"];
+        let build = [&["build", "--workspace", "--all-features"], &programs[..]].concat();
+        process::watch(&mut cargo(&build), None, |_| ())
+    }
+
+    /// Packs the package with this addon, and installs the tarball into an empty folder, without a
+    /// network: it needs no other package and no compiler.
+    fn pack(&self, addon: &Path) -> Result<PathBuf, String> {
+        let source = self.made.join("source");
+        copy_package(&self.package, &source)?;
+        for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
+            copy(&root().join(licence), &source.join(licence))?;
+        }
+        let mut strip = Command::new("strip");
+        process::watch(strip.arg("-o").arg(source.join(ADDON)).arg(addon), LIMIT, |_| ())?;
+        let mut pack = Command::new("npm");
+        pack.args(["pack", "--silent", "--pack-destination"]).arg(&self.made);
+        process::watch(pack.current_dir(&source), LIMIT, |_| ())?;
+        let version = env!("CARGO_PKG_VERSION");
+        let tarball = self.made.join(format!("holdline-{version}.tgz"));
+        let fresh = self.made.join("fresh");
+        fs::create_dir_all(&fresh).map_err(|why| why.to_string())?;
+        let mut install = Command::new("npm");
+        install.args(["install", "--silent", "--offline", "--no-audit", "--no-fund"]).arg(&tarball);
+        process::watch(install.current_dir(&fresh), LIMIT, |_| ())?;
+        for (file, text) in HELLO {
+            fs::write(fresh.join(file), text).map_err(|why| format!("{file}: {why}"))?;
+            process::watch(Command::new("node").arg(file).current_dir(&fresh), LIMIT, |_| ())?;
+        }
+        Ok(tarball)
+    }
+
+    /// Runs the tests on both versions of Node at once: they mostly wait.
+    fn tests(&self, counts: &mut Counts) -> Result<(), String> {
+        let newest = self.modules.join(".bin/node");
+        let programs = [("this machine's", Path::new("node")), ("newest", newest.as_path())];
+        let ran = thread::scope(|scope| {
+            let runs = programs.map(|(_, node)| scope.spawn(move || self.on(node)));
+            runs.map(|run| {
+                run.join().unwrap_or_else(|_| Err("a run of the tests broke".to_owned()))
+            })
+        });
+        let mut wrong = Vec::new();
+        for ((which, _), ran) in programs.iter().zip(ran) {
+            let run = ran?;
+            process::show(&[format!("\n-- {which} Node\n").as_bytes(), &run.said].concat());
+            *counts += run.counts;
+            wrong.extend(judged(&format!("{which} Node"), run.counts, run.ended).err());
+        }
+        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+    }
+
+    fn on(&self, node: &Path) -> Result<Run, String> {
+        let mut files = files_of(&self.package.join("test"))?;
+        files.retain(|file| file.to_string_lossy().ends_with(".test.mjs"));
+        files.sort();
+        let mut test = Command::new(node);
+        test.args(["--test", "--test-reporter=tap"]).args(files).current_dir(&self.package);
+        test.env("NODE_PATH", &self.modules);
+        test.env("HOLDLINE_SERVICES", self.target.join("debug/holdline-services"));
+        test.env("HOLDLINE_PROGRAM", self.target.join("debug/holdline"));
+        let mut said = Vec::new();
+        let mut counts = Counts::default();
+        let ended = process::listen(&mut test, LIMIT, |line| {
+            said.extend_from_slice(line);
+            count(&mut counts, &String::from_utf8_lossy(line));
+        });
+        Ok(Run { said, counts, ended })
+    }
+}
+
+/// Reads a line of the summary that the test runner of Node prints: `# pass 59`.
+fn count(counts: &mut Counts, line: &str) {
+    let words = line.trim_end().strip_prefix("# ").and_then(|line| line.split_once(' '));
+    let Some((word, Ok(number))) = words.map(|(word, number)| (word, number.parse::<usize>()))
+    else {
+        return;
+    };
+    match word {
+        "pass" => counts.passed += number,
+        "fail" | "cancelled" => counts.failed += number,
+        "skipped" | "todo" => counts.skipped += number,
+        _ => {}
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> Result<(), String> {
+    fs::copy(from, to).map(drop).map_err(|why| format!("{}: {why}", from.display()))
+}
+
+fn files_of(directory: &Path) -> Result<Vec<PathBuf>, String> {
+    let entries = fs::read_dir(directory).map_err(|why| format!("{}: {why}", directory.display()));
+    Ok(entries?.filter_map(|entry| Some(entry.ok()?.path())).collect())
+}
+
+/// Copies what `npm pack` chooses from: the files beside the manifest, and those of `lib`.
+fn copy_package(from: &Path, to: &Path) -> Result<(), String> {
+    for part in ["", "lib"] {
+        let place = to.join(part);
+        fs::create_dir_all(&place).map_err(|why| format!("{}: {why}", place.display()))?;
+        for file in files_of(&from.join(part))?.iter().filter(|file| file.is_file()) {
+            // An addon that a build has left is not the one that is packed.
+            if file.extension().is_none_or(|end| end != "node") {
+                copy(file, &place.join(file.file_name().unwrap_or_default()))?;
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod own_tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_of_nodes_test_runner_is_read() {
+        let mut counts = Counts::default();
+        for line in [
+            "# tests 63\n",
+            "# suites 6\n",
+            "# pass 59\n",
+            "# fail 1\n",
+            "# cancelled 2\n",
+            "# skipped 1\n",
+            "# todo 0\n",
+            "# duration_ms 83.5\n",
+            "# Subtest: a lock is held until its release\n",
+            "ok 1 - pass 5\n",
+        ] {
+            count(&mut counts, line);
+        }
+        assert_eq!(counts, Counts { passed: 59, failed: 3, skipped: 1, unsteady: 0 });
+    }
+}

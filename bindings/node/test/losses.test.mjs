@@ -4,8 +4,8 @@ import assert from 'node:assert/strict';
 import { connect as dial } from 'node:net';
 import { after, test } from 'node:test';
 
-import { connect, LockError, LostError } from '../index.mjs';
-import { aborted, aName, block, eventually, holdline, LONG, SOON, Stores } from './ground.mjs';
+import { connect, LockError, LostError, UnavailableError } from '../index.mjs';
+import { aborted, aName, block, eventually, holdline, LONG, script, SOON, Stores } from './ground.mjs';
 
 const stores = new Stores();
 const clients = [];
@@ -57,6 +57,30 @@ test('after a blocked event loop a lost lease is invalid at once', async () => {
   assert.equal((await lock.release()).lost, signal.reason.reason);
 });
 
+test('a process that was stopped beyond its lease holds nothing when it goes on', async () => {
+  const url = await stores.url('redis');
+  const client = await clientOf(url);
+  const name = aName();
+  const { child, line, exited } = script(`
+    const client = await connect(${JSON.stringify(url)});
+    const lock = await client.lock('${name}', { leaseDuration: 2000 });
+    const alive = setInterval(() => {}, 1000);
+    process.once('SIGUSR2', () => {
+      say(lock.isValid + ' ' + lock.signal.aborted);
+      clearInterval(alive);
+    });
+    say('held');`);
+  assert.equal(await line(), 'held');
+  child.kill('SIGSTOP');
+  const next = await client.lock(name, { wait: SOON });
+  child.kill('SIGUSR2');
+  child.kill('SIGCONT');
+  assert.equal(await line(), 'false true');
+  assert.equal(next.isValid, true);
+  await next.release();
+  assert.equal(await exited, 0);
+});
+
 test('a wall clock that is set changes no validity', async (context) => {
   const client = await clientOf(await stores.url('redis'));
   const lock = await client.lock(aName(), { leaseDuration: 1000, keep: 'fixed' });
@@ -96,6 +120,27 @@ test('a server that ends: at risk first, then lost', { timeout: SOON * 2 }, asyn
   assert.equal(order[0][0], 'at risk');
   assert.deepEqual(order[1], ['lost', false]);
   assert.equal((await lock.release()).lost, 'expired');
+});
+
+test('a server that pauses: lost before it grants again, and requests are unknown', async () => {
+  const { urls } = await stores.mortal('redis');
+  const client = await connect(urls[0], { answerWithin: 500 });
+  clients.push(client);
+  const lock = await client.lock(aName(), { leaseDuration: 3000 });
+  const { signal } = lock;
+  await redis(urls[0], 'CLIENT PAUSE 8000 ALL');
+  const other = aName();
+  const error = await client.tryLock(other).catch((error) => error);
+  assert.ok(error instanceof UnavailableError, String(error));
+  assert.equal(error.certainty, 'unknown');
+  const reason = await aborted(signal);
+  assert.equal(reason.reason, 'expired');
+  assert.equal(lock.isValid, false);
+  const next = await client.lock(lock.name);
+  assert.ok(next.fencingToken > lock.fencingToken);
+  // What was asked and not answered is given up: the name is not taken by nobody.
+  await (await client.lock(other, { wait: SOON })).release();
+  await next.release();
 });
 
 test('a lease that is revoked is at risk, and still valid', async () => {

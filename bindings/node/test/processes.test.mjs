@@ -1,6 +1,7 @@
 // The ends of processes and of worker threads, and locks that nobody has any more.
 
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
 import { after, test } from 'node:test';
 import { Worker } from 'node:worker_threads';
 
@@ -209,6 +210,16 @@ for (const engine of ['local', 'redis', 'memory']) {
     await held.release();
   });
 }
+
+test('a worker that ends by itself gives back what it holds', async () => {
+  const { client, url } = await clientOf('redis');
+  const name = aName();
+  const { made, says } = worker(url, `globalThis.held = ${lock(name)}; say('held');`);
+  const exited = once(made, 'exit');
+  await says('held');
+  assert.deepEqual(await exited, [0]);
+  assert.equal(await isHeld(client, name), false);
+});
 
 test('workers exclude each other', async () => {
   const { client, url } = await clientOf('redis');

@@ -1,8 +1,8 @@
 //! The allowed dependencies between crates.
 //!
 //! Arrows point one way: core ← net ← engines, and core ← fence ← library ← torture ← conformance
-//! ← sim; engines, library and torture ← server ← dashboard ← cli; library ← bindings. The fences
-//! know no lock client.
+//! ← sim; engines, library and torture ← server ← dashboard ← cli; library ← what the
+//! bindings share ← bindings. The fences know no lock client.
 //! A concrete engine is named only by the library's features, the cli and the server. Tests see
 //! more: their arrows are stated apart. The test ground (`services`) is for tests and benchmarks
 //! alone. The repository's tasks depend on no crate of ours, so that they run while one does not

@@ -85,17 +85,21 @@ pub(super) const ALL: &[Store] = &[
                     java("Redisson `RLock`", "redisson"),
                 ],
             },
-            // Ours has tokens, the others have none.
-            Kind {
-                word: "node",
-                title: "in Node",
-                systems: &[
-                    node("Holdline for Node", "holdline"),
-                    node("redlock 5, each 10 ms", "redlock"),
-                    node("redis-semaphore, each 10 ms", "redis-semaphore"),
-                ],
-            },
         ],
+    },
+    Store {
+        word: "node",
+        title: "Redis from Node",
+        // Ours has tokens, the others have none.
+        kinds: &[Kind {
+            word: "mutex",
+            title: "mutex",
+            systems: &[
+                node("Holdline for Node", "holdline"),
+                node("redlock 5, each 10 ms", "redlock"),
+                node("redis-semaphore, each 10 ms", "redis-semaphore"),
+            ],
+        }],
     },
     Store {
         word: "redlock",
@@ -222,7 +226,7 @@ impl Server {
     /// Starts it as the other sections do: databases flush each commit, the others do not.
     pub(super) fn start(store: &Store) -> Result<Server, Failure> {
         Ok(match store.word {
-            "redis" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),
+            "redis" | "node" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),
             "redlock" => Server::redlock()?,
             "etcd" => Server::Etcd(EtcdServer::try_start(EtcdConfig::default())?),
             "zookeeper" => Server::ZooKeeper(ZooKeeper::try_start(&ZooKeeperConfig::default())?),

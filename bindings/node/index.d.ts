@@ -97,7 +97,12 @@ export interface LeaseData {
   readonly [key: string]: unknown;
 }
 
-/** A held lock. Its lease is renewed in the background, also while the event loop is blocked. */
+/**
+ * A held lock. Its lease is renewed in the background, also while the event loop is blocked.
+ *
+ * Keep a reference as long as the work takes. A lock that became garbage is given back, with a
+ * warning; one whose `signal` or `atRisk` was asked for stays until its end.
+ */
 export class Lock {
   protected constructor();
   readonly name: string;

@@ -7,8 +7,9 @@ const { setTimeout } = require('node:timers/promises');
 
 const { classes, errorOf } = require('./errors.cjs');
 const { native, request } = require('./loop.cjs');
-const { asyncDispose, OURS, answer, end, Lock, Leadership, SlotLock, Locks } = require('./locks.cjs');
+const locks = require('./locks.cjs');
 
+const { asyncDispose, OURS, answer, end, keep, Lock, Leadership, SlotLock, Locks } = locks;
 const { BusyError, CancelledError, InvalidError, LockError } = classes;
 
 /** How many names one page of `list` has. */
@@ -113,7 +114,13 @@ function urlOfEnvironment() {
 const clients = new Set();
 const forgotten = new FinalizationRegistry((weak) => clients.delete(weak));
 /** Locks that became garbage: they were given back by the native module. */
-const garbage = new FinalizationRegistry(({ client, weak }) => client.forget(weak));
+const garbage = new FinalizationRegistry(({ forget, name }) => {
+  forget();
+  const message =
+    `the lock ${JSON.stringify(name)} was given back, since nothing references it any more: ` +
+    'keep the Lock as long as its work takes, and release it';
+  process.emitWarning(message, 'HoldlineWarning');
+});
 
 class Client {
   #native;
@@ -121,20 +128,13 @@ class Client {
   /** What gives up each request that waits. */
   #asking = new Set();
   /** What is held, each weakly. */
-  #held = new Map();
+  #held = new Set();
   /** Whether something was given up, which goes on in the background. */
   #isUntidy = false;
-  #tracker;
 
   constructor(ours, raw) {
     if (ours !== OURS) throw new TypeError('a Client comes from `connect`');
     this.#native = raw;
-    this.#tracker = {
-      forget: (weak) => {
-        this.#held.delete(weak);
-        this.#isUntidy = true;
-      },
-    };
     const weak = new WeakRef(this);
     clients.add(weak);
     forgotten.register(this, weak);
@@ -153,6 +153,15 @@ class Client {
     return settled;
   }
 
+  /** As `#ask`, for what is held afterwards. */
+  async #take(operation, signal) {
+    const settled = await this.#ask(operation, signal);
+    if (this.#isOpen || settled.grants == null) return settled;
+    // `close` came between the answer and here, and has not seen it.
+    await Promise.all(settled.grants.map((grant) => answer(grant.release())));
+    throw closed(this.engine);
+  }
+
   async #data(operation, signal) {
     return JSON.parse((await this.#ask(operation, signal)).json);
   }
@@ -166,15 +175,19 @@ class Client {
     };
     const lock = new Kind(OURS, grant, onEnd);
     const weak = new WeakRef(lock);
-    this.#held.set(weak, weak);
-    garbage.register(lock, { client: this.#tracker, weak }, token);
+    this.#held.add(weak);
+    const forget = () => {
+      this.#held.delete(weak);
+      this.#isUntidy = true;
+    };
+    garbage.register(lock, { forget, name: lock.name }, token);
     return lock;
   }
 
   async #acquire(Kind, wanted, options, signal, waits = true) {
     if (signal?.aborted) throw signal.reason;
     this.#check();
-    const { grants } = await this.#ask(this.#native.acquire(wanted, options, waits), signal);
+    const { grants } = await this.#take(this.#native.acquire(wanted, options, waits), signal);
     return grants.map((grant) => this.#hold(Kind, grant));
   }
 
@@ -250,12 +263,13 @@ class Client {
     const { signal, rest } = split(slot);
     if (signal?.aborted) throw signal.reason;
     this.#check();
-    const begun = await this.#ask(this.#native.begin(checkText('name', name), rest), signal);
+    const begun = await this.#take(this.#native.begin(checkText('name', name), rest), signal);
     if (begun.grants == null) {
       const { why, by, since, clock_skew: clockSkew } = JSON.parse(begun.json);
       return { ran: false, why, by: { ...by, since: since && new Date(since), clockSkew } };
     }
     const lock = this.#hold(SlotLock, begun.grants[0]);
+    keep(lock);
     let value;
     try {
       value = await job(lock);
@@ -275,7 +289,7 @@ class Client {
 
   async attach(lease) {
     this.#check();
-    const { grants } = await this.#ask(this.#native.attach(textOf(lease)));
+    const { grants } = await this.#take(this.#native.attach(textOf(lease)));
     return this.#hold(Lock, grants[0]);
   }
 
@@ -314,11 +328,11 @@ class Client {
   }
 
   async #releaseAll(until) {
-    const locks = [...this.#held.keys()].map((weak) => weak.deref()).filter(Boolean);
-    if (locks.length === 0) return;
+    const held = [...this.#held].map((weak) => weak.deref()).filter(Boolean);
+    if (held.length === 0) return;
     const over = new AbortController();
     const limit = setTimeout(Math.max(0, until - performance.now()), null, { signal: over.signal });
-    const released = Promise.allSettled(locks.map((lock) => lock.release()));
+    const released = Promise.allSettled(held.map((lock) => lock.release()));
     await Promise.race([released, limit.catch(() => {})]);
     over.abort();
   }
@@ -356,6 +370,7 @@ function closed(engine) {
 
 /** Runs a job under a lock, and releases it. The job's own error is what counts. */
 async function run(lock, job) {
+  keep(lock);
   let value;
   try {
     value = await job(lock);

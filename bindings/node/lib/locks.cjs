@@ -8,8 +8,9 @@ const asyncDispose = Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose');
 /** Only this package makes locks. */
 const OURS = Symbol('holdline');
 
-// A program that has only the signal of a lock still needs the lock: it is not garbage.
-const lockOfSignal = new WeakMap();
+// Locks that are no garbage although nothing else may reference them: a program waits for their
+// signal, or a job runs under them. A lock leaves at its end, or when it is lost.
+const kept = new Set();
 
 /** Waits for an operation, and returns its data. */
 async function answer(operation, signal, givingUp) {
@@ -18,24 +19,17 @@ async function answer(operation, signal, givingUp) {
   return JSON.parse(settled.json);
 }
 
-/**
- * A signal that aborts when an operation ends, unless the lock was released.
- *
- * What waits for the native module knows the controller weakly: a lock that nobody has is given
- * back although it is watched.
- */
+/** A signal that aborts when an operation ends, unless the lock was released. */
 class Watch {
   #controller = new AbortController();
   #look;
 
-  constructor(lock, operation, reasonOf) {
-    lockOfSignal.set(this.#controller.signal, lock);
-    const controller = new WeakRef(this.#controller);
+  constructor(operation, abortWith) {
     let isOver = false;
     const look = follow(operation, (settled) => {
       isOver = true;
       const why = JSON.parse(settled.json);
-      if (why.word !== 'released') controller.deref()?.abort(reasonOf(why));
+      if (why.word !== 'released') this.#controller.abort(abortWith(why));
     });
     this.#look = () => isOver || look();
   }
@@ -93,15 +87,25 @@ class Lock {
   }
 
   get signal() {
-    const { name } = this;
-    this.#lost ??= new Watch(this, this.#grant.lost(), (why) => lostError(name, why));
+    if (this.#lost === undefined) {
+      this.#keep();
+      this.#lost = new Watch(this.#grant.lost(), (why) => {
+        kept.delete(this);
+        return lostError(this.name, why);
+      });
+    }
     return this.#lost.signal;
   }
 
   get atRisk() {
-    const { name } = this;
-    this.#risk ??= new Watch(this, this.#grant.atRisk(), (why) => riskError(name, why));
+    // The loss ends what keeps the lock.
+    void this.signal;
+    this.#risk ??= new Watch(this.#grant.atRisk(), (why) => riskError(this.name, why));
     return this.#risk.signal;
+  }
+
+  #keep() {
+    if (this.#release === undefined && !this.#isDetached) kept.add(this);
   }
 
   renew() {
@@ -113,8 +117,13 @@ class Lock {
     return this.#release;
   }
 
+  #over() {
+    kept.delete(this);
+    this.#onEnd();
+  }
+
   async #giveBack() {
-    this.#onEnd(this);
+    this.#over();
     const outcome = await answer(this.#grant.release());
     this.#why = outcome.lost;
     if (this.#why !== null) this.#lost?.abort(lostError(this.name, this.#why));
@@ -124,7 +133,7 @@ class Lock {
   async detach() {
     const lease = await answer(this.#grant.detach());
     this.#isDetached = true;
-    this.#onEnd(this);
+    this.#over();
     return Object.freeze(lease);
   }
 
@@ -137,12 +146,17 @@ class Lock {
   /** Ends a slot by a request of its own. */
   static end(lock, verb) {
     const ended = answer(lock.#grant[verb]());
-    lock.#onEnd(lock);
+    lock.#over();
     lock.#release ??= ended.then(
       () => ({ confirmed: true, heldFor: null, lost: null, failure: null }),
       (error) => ({ confirmed: false, heldFor: null, lost: null, failure: error.message }),
     );
     return ended;
+  }
+
+  /** Keeps a lock until its end. */
+  static keep(lock) {
+    lock.#keep();
   }
 
   static grantOf(lock) {
@@ -151,8 +165,9 @@ class Lock {
 }
 
 // For the other classes of this package only.
-const { end, grantOf } = Lock;
+const { end, grantOf, keep } = Lock;
 delete Lock.end;
+delete Lock.keep;
 delete Lock.grantOf;
 
 class Leadership extends Lock {
@@ -193,7 +208,6 @@ class Locks {
     if (this.#lost === undefined) {
       const controller = new AbortController();
       this.#lost = controller;
-      lockOfSignal.set(controller.signal, this);
       for (const { signal } of this.#locks) {
         const abort = () => controller.abort(signal.reason);
         if (signal.aborted) abort();
@@ -220,4 +234,4 @@ class Locks {
   }
 }
 
-module.exports = { asyncDispose, OURS, answer, end, Lock, Leadership, SlotLock, Locks };
+module.exports = { asyncDispose, OURS, answer, end, keep, Lock, Leadership, SlotLock, Locks };

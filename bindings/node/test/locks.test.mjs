@@ -206,6 +206,19 @@ for (const engine of ['memory', 'local', 'redis', 'redlock', 'postgres']) {
   });
 }
 
+test('a grant that comes while the client closes is given back', async () => {
+  const client = await connect('memory:closing');
+  const other = await connect('memory:closing');
+  // In one turn of the event loop: this engine answers at once.
+  const locking = client.lock('a', { leaseDuration: LONG }).catch((error) => error);
+  const closing = client.close();
+  const outcome = await locking;
+  assert.ok(outcome instanceof CancelledError, String(outcome));
+  await closing;
+  await (await other.lock('a', { wait: '1m' })).release();
+  await other.close();
+});
+
 describe('locks of other kinds', () => {
   let client;
   const ready = async () => (client ??= await connect(await stores.url('redis')));

@@ -18,7 +18,8 @@
 // - A release or an extension of a lost lock fails at once, and is not tried again.
 // - A duration is from 50 ms to 24 h; `driftFactor` only shortens `expiration`.
 // - Several resources are locked one after the other, in byte order. All or none is returned.
-// - `value` is the lease id. With one server the value of the key begins with it.
+// - `value` is the lease id. Over several servers it is the value of the keys; with one server that
+//   begins with it.
 // - Over several servers, `quit` and the end of the process release the lock; with one server it
 //   stays until its expiry, as with redlock. No two of the clients may lead to one server.
 // - A `Lock` cannot be made anew from its `value`, as in another process.

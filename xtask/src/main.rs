@@ -55,7 +55,8 @@ usage: cargo xtask VERB
                     python, the package beside Python's other locks on Redis
   bench peers [STORE...]
                     beside lock libraries of Go, Java and Node: redis, node (Redis from Node),
-                    redlock, etcd, zookeeper, postgres, mariadb; with `awake`, one task on cores that do not sleep
+                    redlock, etcd, zookeeper, postgres, mariadb; with `awake`, one task on cores
+                    that do not sleep
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   package wheel     the Python package with the command line in it: target/python/dist

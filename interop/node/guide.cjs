@@ -1,4 +1,4 @@
-// The program of the guide for npm's redlock (docs/migrate/npm-redlock.md), run by the interop tests.
+// A program of npm's redlock 5, as docs/migrate/npm-redlock.md finds it, run by the interop tests.
 // Usage: guide.cjs HOST PORT; NODE_PATH says where the libraries are installed.
 'use strict';
 

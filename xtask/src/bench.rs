@@ -2,7 +2,7 @@
 //! the benchmarks.
 
 use crate::cargo::cargo;
-use crate::check::python;
+use crate::check::{node, python};
 use crate::interop;
 use crate::metadata::Metadata;
 use std::path::PathBuf;
@@ -23,9 +23,13 @@ pub(crate) fn run(sections: &[&str]) -> Result<bool, String> {
         return Ok(false);
     }
     if let [section @ ("peers" | "many-names"), stores @ ..] = sections {
+        if !succeeds(&["build", "--profile", "dist", "-p", "holdline-node"])? {
+            return Ok(false);
+        }
         let place = interop::prepare_peers()?;
         let mut run = Command::new(program()?);
-        return ended(run.arg(section).args(stores).env("HOLDLINE_PEERS", place));
+        run.arg(section).args(stores).env("HOLDLINE_PEERS", place);
+        return ended(run.env("HOLDLINE_NODE", node::installed()?));
     }
     let with_peers = ["redis", "redisson", "redlock"];
     let has_peers = |section: &&str| with_peers.contains(section);

@@ -83,6 +83,7 @@ pub(crate) fn prepare_peers() -> Result<PathBuf, String> {
     let ground = ground()?;
     go::peers(&ground).map_err(|why| format!("the Go peers: {why}"))?;
     java::peers(&ground).map_err(|why| format!("the Java peers: {why}"))?;
+    node(&ground).map_err(|why| format!("the npm peers: {why}"))?;
     Ok(ground)
 }
 

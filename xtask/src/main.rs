@@ -54,8 +54,9 @@ usage: cargo xtask VERB
                     redis, redisson, and redis-leases, which takes a minute; or
                     python, the package beside Python's other locks on Redis
   bench peers [STORE...]
-                    beside lock libraries of Go and Java: redis, redlock, etcd, zookeeper, postgres,
-                    mariadb; with `awake`, one task on cores that do not sleep
+                    beside lock libraries of Go, Java and Node: redis, node (Redis from Node),
+                    redlock, etcd, zookeeper, postgres, mariadb; with `awake`, one task on cores
+                    that do not sleep
   package           every crate from a clean clone, compiled, and the .deb, installed and removed
   package deb       the .deb only: target/deb/holdline.deb
   package wheel     the Python package with the command line in it: target/python/dist

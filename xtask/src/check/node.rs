@@ -65,6 +65,16 @@ pub(crate) fn package() -> Result<(), String> {
     Ok(())
 }
 
+/// Packs the addon of the profile `dist`, installs the package, and returns where it is.
+///
+/// # Errors
+/// What could not be packed or run.
+pub(crate) fn installed() -> Result<PathBuf, String> {
+    let ground = Ground::new()?;
+    ground.pack(&ground.target.join("dist/libholdline_node.so"))?;
+    Ok(ground.made.join("fresh/node_modules/holdline"))
+}
+
 impl Ground {
     fn new() -> Result<Ground, String> {
         let target = Metadata::read()?.target_directory;

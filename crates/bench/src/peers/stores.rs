@@ -41,6 +41,7 @@ enum How {
     Holdline(&'static str),
     Go(&'static str),
     Java(&'static str),
+    Node(&'static str),
     /// The bare commands that a lock on Redis needs at least.
     Bare,
 }
@@ -55,6 +56,10 @@ const fn go(title: &'static str, word: &'static str) -> System {
 
 const fn java(title: &'static str, word: &'static str) -> System {
     System { title, how: How::Java(word) }
+}
+
+const fn node(title: &'static str, word: &'static str) -> System {
+    System { title, how: How::Node(word) }
 }
 
 const PLAIN: System = holdline("?dialect=plain&fencing=off");
@@ -81,6 +86,20 @@ pub(super) const ALL: &[Store] = &[
                 ],
             },
         ],
+    },
+    Store {
+        word: "node",
+        title: "Redis from Node",
+        // Ours has tokens, the others have none.
+        kinds: &[Kind {
+            word: "mutex",
+            title: "mutex",
+            systems: &[
+                node("Holdline for Node", "holdline"),
+                node("redlock 5, each 10 ms", "redlock"),
+                node("redis-semaphore, each 10 ms", "redis-semaphore"),
+            ],
+        }],
     },
     Store {
         word: "redlock",
@@ -180,6 +199,9 @@ const fn of_holdline(word: &'static str, title: &'static str) -> Store {
 pub(super) const BARE: System =
     System { title: "`SET NX PX` and a compare-and-delete, pipelined", how: How::Bare };
 
+/// The driver of Node. It finds our package by the variable `HOLDLINE_NODE`.
+const NODE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../interop/peers/node/peers.cjs");
+
 /// The table of ShedLock's documentation.
 const ROWS: &str = "create table shedlock (name varchar(64) not null, lock_until timestamp(6) \
     not null, locked_at timestamp(6) not null, locked_by varchar(255) not null, \
@@ -204,7 +226,7 @@ impl Server {
     /// Starts it as the other sections do: databases flush each commit, the others do not.
     pub(super) fn start(store: &Store) -> Result<Server, Failure> {
         Ok(match store.word {
-            "redis" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),
+            "redis" | "node" => Server::Redis(RedisServer::try_start(RedisConfig::default())?),
             "redlock" => Server::redlock()?,
             "etcd" => Server::Etcd(EtcdServer::try_start(EtcdConfig::default())?),
             "zookeeper" => Server::ZooKeeper(ZooKeeper::try_start(&ZooKeeperConfig::default())?),
@@ -328,9 +350,10 @@ impl System {
         matches!(self.how, How::Java(_))
     }
 
-    /// Whether it is another library, which `cargo xtask bench` prepares.
+    /// Whether it is another library, or ours in another language: `cargo xtask bench` prepares
+    /// them.
     pub(super) fn is_peer(&self) -> bool {
-        matches!(self.how, How::Go(_) | How::Java(_))
+        matches!(self.how, How::Go(_) | How::Java(_) | How::Node(_))
     }
 
     /// How many contenders it can have: some have a session of the database for each.
@@ -369,6 +392,13 @@ impl System {
                 let mut command = Command::new("java");
                 command.args(["-Dslf4j.internal.verbosity=ERROR", "-cp", &path, "Peers"]);
                 command.args([word, &contenders, &server.java()]);
+                Ok(command)
+            }
+            How::Node(word) => {
+                let modules = place.join("node/node_modules");
+                let mut command = Command::new(modules.join(".bin/node"));
+                command.env("NODE_PATH", modules);
+                command.args([NODE, word, &contenders, &server.url()]);
                 Ok(command)
             }
         }

@@ -91,7 +91,8 @@ pub(super) fn print_many_names_head() {
 /// Prints a row for each system; the first one is ours, and only peers are compared with it.
 pub(super) fn print_many_names(title: &str, names: usize, sides: &[Row<'_>]) {
     let ours = sides.first().map_or(Vec::new(), |row| row.figures.rates(false));
-    let peers = sides.iter().filter(|row| row.is_peer).map(|row| (row.client, row.figures));
+    let others = sides.iter().skip(1).filter(|row| row.is_peer);
+    let peers = others.map(|row| (row.client, row.figures));
     let beside = best(&ours, &peers.collect::<Vec<_>>(), false);
     for (number, Row { client, figures, .. }) in sides.iter().enumerate() {
         println!(

@@ -26,9 +26,12 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/url"
 	"os"
+	"strconv"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -45,6 +48,8 @@ type Client struct {
 	token func() (string, error)
 	http  *http.Client
 	about map[string]any
+	// How long one request waits: less than longPoll if the server permits less.
+	poll atomic.Int64
 }
 
 // ClientOption is a setting of a client.
@@ -62,7 +67,8 @@ func WithToken(token string) ClientOption {
 	}
 }
 
-// WithTokenFile reads the bearer token from a file before each request, so it may change.
+// WithTokenFile reads the bearer token from a file before each request, so it may change. A lock is
+// not asked for while the file has no token.
 func WithTokenFile(path string) ClientOption {
 	return func(s *clientSettings) {
 		s.token = func() (string, error) {
@@ -73,9 +79,12 @@ func WithTokenFile(path string) ClientOption {
 }
 
 // WithTLS sets the certificates of https:// URLs: the authorities that are trusted, and the
-// client's own certificate.
+// client's own certificate. The client speaks HTTP/1.1, whatever protocols it names.
 func WithTLS(config *tls.Config) ClientOption {
-	return func(s *clientSettings) { s.tls = config.Clone() }
+	return func(s *clientSettings) {
+		s.tls = config.Clone()
+		s.tls.NextProtos = nil
+	}
 }
 
 // New makes a client of the server at a URL. It does not connect yet.
@@ -132,6 +141,7 @@ func New(address string, options ...ClientOption) (*Client, error) {
 		return nil, invalid("url", "cannot be read: write http://host:port")
 	}
 	client := &Client{base: base, token: settings.token, about: aboutThisProcess()}
+	client.poll.Store(int64(longPoll))
 	client.http = &http.Client{
 		Transport: transport,
 		// A token is never sent to where a server redirects.
@@ -164,20 +174,34 @@ func aboutThisProcess() map[string]any {
 	return about
 }
 
-// Sends one request, and reads its answer into `answer`. Without an answer the error is of the kind
+// Sends one request, and reads its answer, a JSON object, into `answer`. Without an answer the error is of the kind
 // "unavailable", and says whether the request may have been carried out.
-func (c *Client) call(ctx context.Context, limit time.Duration, method, path, key string, body, answer any) error {
+func (c *Client) call(ctx context.Context, limit time.Duration, method, path, key string, body, answer any) *Error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
+	token, err := c.readToken()
+	if err != nil {
+		return err
+	}
+	err = c.send(ctx, token, method, path, key, body, answer)
+	if err != nil && err.Status == http.StatusUnauthorized {
+		// The token may have been replaced while the request waited, and the old one ended.
+		if next, err := c.readToken(); err == nil && next != token {
+			return c.send(ctx, next, method, path, key, body, answer)
+		}
+	}
+	return err
+}
+
+func (c *Client) send(ctx context.Context, token, method, path, key string, body, answer any) *Error {
 	var reader io.Reader
 	if body != nil {
-		text, err := json.Marshal(body)
-		if err != nil {
-			return invalid("body", err.Error())
-		}
+		text, _ := json.Marshal(body)
 		reader = bytes.NewReader(text)
 	}
-	request, err := http.NewRequestWithContext(ctx, method, c.base+path, reader)
+	var connected atomic.Bool
+	trace := &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { connected.Store(true) }}
+	request, err := http.NewRequestWithContext(httptrace.WithClientTrace(ctx, trace), method, c.base+path, reader)
 	if err != nil {
 		return invalid("url", "cannot be read: write http://host:port")
 	}
@@ -187,58 +211,72 @@ func (c *Client) call(ctx context.Context, limit time.Duration, method, path, ke
 	if key != "" {
 		request.Header.Set("Idempotency-Key", key)
 	}
-	if c.token != nil {
-		token, err := c.token()
-		if err != nil {
-			return &Error{Kind: "unauthenticated", Certainty: NotApplied, Detail: fmt.Sprintf("the token cannot be read: %v", err)}
-		}
+	if token != "" {
 		request.Header.Set("Authorization", "Bearer "+token)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return unanswered(err)
+		return c.unanswered(errors.Unwrap(err), connected.Load())
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(response.Body, maxAnswer))
 	if err != nil {
-		return unanswered(err)
+		return c.unanswered(err, true)
 	}
 	if response.StatusCode < 200 || response.StatusCode > 299 {
 		return problem(response, text)
 	}
-	if answer == nil {
-		return nil
-	}
-	if err := json.Unmarshal(text, answer); err != nil {
+	if json.Unmarshal(text, answer) != nil {
 		return &Error{Kind: "protocol", Certainty: Unknown, Status: response.StatusCode, Detail: "the answer is not that of a Holdline server"}
 	}
 	return nil
 }
 
-// An error without an answer. Only a connection that was never made shows that nothing was done.
-func unanswered(err error) error {
-	certainty := Unknown
-	var network *net.OpError
-	if errors.As(err, &network) && network.Op == "dial" {
-		certainty = NotApplied
+// Reads the token, if requests need one. The error never has a part of it.
+func (c *Client) readToken() (string, *Error) {
+	if c.token == nil {
+		return "", nil
 	}
-	detail := err
-	var outer *url.Error
-	if errors.As(err, &outer) {
-		detail = outer.Err
+	token, err := c.token()
+	if err == nil && (token == "" || strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' })) {
+		err = errors.New("it is empty, or has other characters than those of a header")
 	}
-	return &Error{Kind: "unavailable", Certainty: certainty, Detail: fmt.Sprintf("no answer from the server: %v", detail)}
+	if err != nil {
+		return "", &Error{Kind: "unauthenticated", Certainty: NotApplied, Detail: fmt.Sprintf("the token cannot be read: %v", err)}
+	}
+	return token, nil
 }
 
-func problem(response *http.Response, text []byte) error {
+// An error without an answer. If there never was a connection, nothing was done. An error of dialing
+// alone does not show that: the transport repeats a request by itself if its connection breaks.
+func (c *Client) unanswered(err error, connected bool) *Error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		// Other connections may be as dead as this one: the next request opens a new one.
+		c.http.CloseIdleConnections()
+	}
+	failure := &Error{Kind: "unavailable", Certainty: NotApplied}
+	if connected {
+		failure.Certainty = Unknown
+	}
+	var untrusted *tls.CertificateVerificationError
+	if errors.As(err, &untrusted) {
+		failure.cause = untrusted
+		failure.Fix = "trust the authority of the server by WithTLS"
+	}
+	failure.Detail = fmt.Sprintf("no answer from the server: %v", err)
+	return failure
+}
+
+func problem(response *http.Response, text []byte) *Error {
 	read := &Error{}
 	isProblem := strings.HasPrefix(response.Header.Get("Content-Type"), "application/problem+json")
 	if !isProblem || json.Unmarshal(text, read) != nil {
 		read = &Error{Kind: "protocol", Certainty: Unknown}
 		read.Detail = "status " + response.Status + " is not an answer of a Holdline server"
-		if response.StatusCode >= 502 && response.StatusCode <= 504 {
-			// A proxy that does not reach the server.
+		if response.StatusCode == 429 || response.StatusCode >= 502 && response.StatusCode <= 504 {
+			// A proxy that is overloaded, or does not reach the server.
 			read.Kind = "unavailable"
+			read.RetryAfter, _ = strconv.ParseInt(response.Header.Get("Retry-After"), 10, 64)
 		}
 	}
 	read.Status = response.StatusCode

@@ -89,13 +89,12 @@ func (e *Error) Is(target error) bool {
 	return ok && other.Kind == e.Kind
 }
 
-// Unwrap returns the error of the context, if that ended the call.
+// Unwrap returns the error of the context, if that ended the call, or of the server's certificate.
 func (e *Error) Unwrap() error { return e.cause }
 
 // Reports whether the same request may succeed later.
 func (e *Error) isTransient() bool {
-	switch e.Kind {
-	case "refused", "protocol", "not_initialised":
+	if e.cause != nil || e.Kind == "refused" || e.Kind == "protocol" || e.Kind == "not_initialised" {
 		return false
 	}
 	return e.Status == 0 || e.Status == 408 || e.Status == 429 || e.Status >= 500
@@ -103,12 +102,12 @@ func (e *Error) isTransient() bool {
 
 // How long to wait before the next attempt.
 func (e *Error) pause(otherwise time.Duration) time.Duration {
-	if e.RetryAfter > 0 && e.RetryAfter <= 5 {
-		return time.Duration(e.RetryAfter) * time.Second
+	if e.RetryAfter > 0 {
+		return time.Duration(min(e.RetryAfter, 5)) * time.Second
 	}
 	return otherwise
 }
 
-func invalid(field, detail string) error {
+func invalid(field, detail string) *Error {
 	return &Error{Kind: "invalid", Certainty: NotApplied, Field: field, Detail: detail}
 }

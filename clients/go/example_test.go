@@ -16,25 +16,31 @@ func Example() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	ctx := context.Background()
+	if err := report(context.Background(), client); err != nil {
+		log.Fatal(err)
+	}
+	// Output:
+	// only one of us, with a token: true
+	// writes the page sales
+	// writes the page stock
+}
+
+func report(ctx context.Context, client *holdline.Client) error {
 	lock, err := client.Lock(ctx, "nightly-report", holdline.Wait(10*time.Second))
 	if errors.Is(err, holdline.ErrTimedOut) {
-		log.Fatal("not within 10 s: ", err)
+		return fmt.Errorf("another report is under way: %w", err)
 	} else if err != nil {
-		log.Fatal(err)
+		return err
 	}
 	defer lock.Unlock(ctx)
 	fmt.Println("only one of us, with a token:", lock.Token() > 0)
 
 	for _, page := range []string{"sales", "stock"} {
 		if err := write(lock.Context(), page); err != nil {
-			log.Fatal("stopped: ", err)
+			return err
 		}
 	}
-	// Output:
-	// only one of us, with a token: true
-	// writes the page sales
-	// writes the page stock
+	return nil
 }
 
 // Stops when the lease is lost; the cause says why.

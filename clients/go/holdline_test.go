@@ -38,6 +38,10 @@ import (
 
 // One server for the examples, which have no *testing.T.
 func TestMain(m *testing.M) {
+	if name := os.Getenv("HOLDLINE_TEST_CHILD"); name != "" {
+		beTheChild(name)
+		return
+	}
 	process := exec.Command(os.Getenv("HOLDLINE_BIN"), "serve", "--url", os.Getenv("HOLDLINE_TEST_URL"), "--listen", "127.0.0.1:0")
 	s, err := start(process)
 	if err != nil {
@@ -260,6 +264,7 @@ func TestReadLocksAndPermitsAreShared(t *testing.T) {
 }
 
 func TestALeaseIsRenewedForLongerThanItLasts(t *testing.T) {
+	t.Parallel()
 	s := serve(t, "--listen", "127.0.0.1:0")
 	c, lockName := client(t, s.url), name(t)
 	lock := take(t, c, lockName, holdline.Lease(8*time.Second))

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -15,14 +14,14 @@ import (
 
 const (
 	defaultLease = 30 * time.Second
-	// How long one request waits: below the idle limits of proxies. The next one continues the wait.
+	// How long one request waits at most: below the idle limits of proxies. The next one continues the wait.
 	longPoll = 10 * time.Second
 	// Pauses between attempts while the server does not answer.
 	firstPause   = 50 * time.Millisecond
 	longestPause = time.Second
-	// How long a renewal may take: the lease is looked at between two of them.
+	// How long a renewal may take: there is time for another one.
 	renewalTimeout = 5 * time.Second
-	// How long Unlock and a cancelled Lock try to tell the server, if their context has ended.
+	// How long Unlock and a cancelled Lock try to tell the server, even if their context has ended.
 	partingTime = 3 * time.Second
 	// How often a lock looks at the wall clock, which goes on while the machine is suspended.
 	clockTick = time.Second
@@ -81,8 +80,7 @@ type Lock struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	// Ends the renewals, without a loss.
-	stop    context.CancelFunc
-	stopped chan struct{}
+	stop context.CancelFunc
 
 	mutex      sync.Mutex
 	validUntil time.Time
@@ -97,14 +95,20 @@ type grant struct {
 	WaitedMS     int64  `json:"waited_ms"`
 }
 
+// How long the lease is valid: never for longer than it was asked for.
+func (g grant) valid(lease time.Duration) time.Duration {
+	return time.Duration(min(g.ValidForMS, lease.Milliseconds())) * time.Millisecond
+}
+
 // Lock takes a lock, and waits for it in order of arrival.
 //
 // While the server or its store does not answer, Lock goes on waiting, up to its limit. If ctx ends
 // first, nothing is held: the error is that of ctx. Its certainty is "unknown" if the server did not
-// confirm that; the lock is then free when its first lease ends, after 30 s at most.
+// confirm that; the lock is then free when its first lease ends, after 30 s at most. A server that
+// hangs delays the end at the limit by up to 13 s, and at the end of ctx by 3 s.
 //
 // The end of ctx does not end a lock that is held: it is renewed until [Lock.Unlock], or for as long
-// as the process lives.
+// as the process lives, also if nothing refers to it.
 func (c *Client) Lock(ctx context.Context, name string, options ...Option) (*Lock, error) {
 	return c.lock(ctx, name, false, options)
 }
@@ -128,24 +132,28 @@ func (c *Client) lock(ctx context.Context, name string, try bool, options []Opti
 	if try && s.limit {
 		return nil, invalid("wait", "does nothing with TryLock: use Lock")
 	}
-	id := make([]byte, 16)
-	if _, err := rand.Read(id); err != nil {
-		return nil, fmt.Errorf("holdline: no random lease id: %w", err)
+	if _, err := c.readToken(); err != nil {
+		return nil, err
 	}
+	id := make([]byte, 16)
+	_, _ = rand.Read(id)
 	key := hex.EncodeToString(id)
 	s.body["lease_duration_ms"] = s.lease.Milliseconds()
 	s.body["about"] = s.about
 	path := "/v1/locks/" + url.PathEscape(name)
 	leasePath := path + "/leases/" + key
-	var end time.Time
-	if s.limit {
-		end = time.Now().Add(s.wait)
-	}
+	end := time.Now().Add(s.wait)
 	pause := firstPause
+	// Whether a request may have left a grant, or a place in the queue.
+	left := false
 	for {
-		poll := longPoll
-		if left := time.Until(end); s.limit && left < poll {
-			poll = max(left, 0)
+		if ctx.Err() != nil {
+			failure := &Error{Kind: "cancelled", Certainty: NotApplied, Detail: "the wait for the lock was cancelled", cause: context.Cause(ctx)}
+			return nil, c.giveUp(ctx, leasePath, left, failure)
+		}
+		poll := time.Duration(c.poll.Load())
+		if s.limit {
+			poll = max(min(poll, time.Until(end)), 0)
 		}
 		if try {
 			poll = 0
@@ -153,121 +161,110 @@ func (c *Client) lock(ctx context.Context, name string, try bool, options []Opti
 		s.body["wait_ms"] = poll.Milliseconds()
 		sent := time.Now()
 		var got grant
-		err := c.call(ctx, poll+requestTimeout, http.MethodPost, path, key, s.body, &got)
-		if err == nil {
-			return c.hold(ctx, leasePath, s.lease, sent, got), nil
+		failure := c.call(ctx, poll+requestTimeout, http.MethodPost, path, key, s.body, &got)
+		if failure == nil {
+			// The server waited after it had received the request. Its clock may be 1 % faster than ours.
+			waited := time.Duration(got.WaitedMS) * time.Millisecond / 100 * 99
+			answered := sent.Add(min(waited, time.Since(sent)))
+			if isBefore(answered.Add(got.valid(s.lease))) {
+				return c.hold(ctx, leasePath, s.lease, answered, got), nil
+			}
+			failure = &Error{Kind: "unavailable", Certainty: Unknown, Detail: "the answer arrived after the end of the lease"}
 		}
-		var failure *Error
-		if !errors.As(err, &failure) {
-			return nil, err
-		}
-		if ctx.Err() != nil {
-			return nil, c.giveUp(ctx, leasePath, &Error{Kind: "cancelled", Detail: "the wait for the lock was cancelled", cause: context.Cause(ctx)})
-		}
+		left = left || failure.Certainty != NotApplied || failure.Kind == "timed_out"
 		over := s.limit && !time.Now().Before(end)
 		switch {
-		case failure.Kind == "timed_out" && !over, failure.Kind == "busy" && !try && !over:
-			continue
-		case failure.Kind == "busy" && !try:
-			failure.Kind = "timed_out"
-			return nil, failure
-		case failure.isTransient() && !try && !over:
+		case ctx.Err() != nil:
+		case failure.Field == "wait_ms" && poll > 0:
+			// The server permits shorter waits only.
+			c.poll.Store(int64(poll / 2))
+		case failure.Kind == "timed_out" && !over:
+		case (failure.Kind == "busy" || failure.isTransient()) && !try && !over:
 			wait := failure.pause(pause)
 			if s.limit {
-				wait = min(wait, max(time.Until(end), 0))
+				wait = min(wait, time.Until(end))
 			}
-			select {
-			case <-ctx.Done():
-			case <-time.After(wait):
-			}
+			sleep(ctx, wait)
 			pause = min(2*pause, longestPause)
-		case failure.Certainty == Unknown:
-			return nil, c.giveUp(ctx, leasePath, failure)
 		default:
-			return nil, failure
+			if failure.Kind == "busy" && !try {
+				failure.Kind = "timed_out"
+			}
+			return nil, c.giveUp(ctx, leasePath, left, failure)
 		}
 	}
 }
 
-// Cancels a request that may have been granted, and says in the error whether that is certain.
-func (c *Client) giveUp(ctx context.Context, leasePath string, failure *Error) error {
-	ctx = context.WithoutCancel(ctx)
-	err := c.call(ctx, partingTime, http.MethodDelete, leasePath, "", nil, nil)
-	var answer *Error
+// Cancels what a request may have left, and says in the error whether that is certain.
+func (c *Client) giveUp(ctx context.Context, leasePath string, left bool, failure *Error) error {
+	if !left {
+		return failure
+	}
+	err := c.call(context.WithoutCancel(ctx), partingTime, http.MethodDelete, leasePath, "", nil, &struct{}{})
 	failure.Certainty = NotApplied
-	if err != nil && !(errors.As(err, &answer) && answer.Status == http.StatusGone) {
+	if err != nil && err.Status != http.StatusGone {
 		failure.Certainty = Unknown
 	}
 	return failure
 }
 
-// Begins to hold a lock. The lease counts from the moment at which the server answered at the
-// earliest: it waited after it had received the request.
-func (c *Client) hold(ctx context.Context, leasePath string, lease time.Duration, sent time.Time, got grant) *Lock {
-	answered := sent.Add(time.Duration(got.WaitedMS) * time.Millisecond)
-	if now := time.Now(); answered.After(now) {
-		answered = now
-	}
-	valid := time.Duration(got.ValidForMS) * time.Millisecond
+func (c *Client) hold(ctx context.Context, leasePath string, lease time.Duration, answered time.Time, got grant) *Lock {
+	valid := got.valid(lease)
 	held, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	keeping, stop := context.WithCancel(held)
 	lock := &Lock{
 		client: c, path: leasePath, token: got.FencingToken, lease: lease,
-		ctx: held, cancel: cancel, stop: stop, stopped: make(chan struct{}),
-		validUntil: answered.Add(valid),
+		ctx: held, cancel: cancel, stop: stop, validUntil: answered.Add(valid),
 	}
 	go lock.keep(keeping, answered.Add(valid/3))
 	return lock
 }
 
-// Renews the lease until it is released or lost.
+// Renews the lease until it is released or lost, and looks at the clocks meanwhile.
 func (l *Lock) keep(ctx context.Context, renewAt time.Time) {
-	defer close(l.stopped)
-	timer := time.NewTimer(0)
-	defer timer.Stop()
-	for {
-		if !l.IsHeld() {
-			l.lose(&Error{Kind: "lost", Certainty: Applied, Lost: "expired", Detail: "the lease could not be renewed in time, and is over"})
-			return
+	renewed := make(chan time.Time, 1)
+	renewing := false
+	for l.IsHeld() {
+		if !renewing && !isBefore(renewAt) {
+			renewing = true
+			go func() { renewed <- l.renew(ctx) }()
 		}
-		if !isBefore(renewAt) {
-			next, lost := l.renew(ctx)
-			if lost != nil {
-				l.lose(lost)
-				return
-			}
-			renewAt = next
-			continue
+		next := min(time.Until(l.deadline()), clockTick)
+		if !renewing {
+			next = min(next, time.Until(renewAt))
 		}
-		timer.Reset(max(0, min(time.Until(renewAt), time.Until(l.deadline()), clockTick)))
 		select {
 		case <-ctx.Done():
 			return
-		case <-timer.C:
+		case renewAt = <-renewed:
+			renewing = false
+		case <-time.After(next):
 		}
 	}
 }
 
-// Renews once. Returns when to renew next, or why the lease is lost.
-func (l *Lock) renew(ctx context.Context) (time.Time, *Error) {
+// Renews once, and returns when to renew next.
+func (l *Lock) renew(ctx context.Context) time.Time {
 	sent := time.Now()
+	pause := min(longestPause, l.lease/10)
 	var got grant
 	body := map[string]any{"lease_duration_ms": l.lease.Milliseconds()}
 	limit := min(renewalTimeout, max(l.lease/3, 50*time.Millisecond), max(time.Until(l.deadline()), time.Millisecond))
 	err := l.client.call(ctx, limit, http.MethodPut, l.path, "", body, &got)
 	if err == nil {
-		valid := time.Duration(got.ValidForMS) * time.Millisecond
+		valid := got.valid(l.lease)
 		l.mutex.Lock()
-		l.validUntil = sent.Add(valid)
-		l.mutex.Unlock()
-		return sent.Add(valid / 3), nil
+		defer l.mutex.Unlock()
+		if until := sent.Add(valid); until.After(l.validUntil) {
+			l.validUntil = until
+		}
+		return sent.Add(max(valid/3, pause))
 	}
-	var failure *Error
-	if errors.As(err, &failure) && (failure.Kind == "lost" || failure.Kind == "cancelled") {
-		return time.Time{}, failure
+	if err.Kind == "lost" || err.Kind == "cancelled" {
+		l.lose(err)
 	}
 	// Whatever else happened, the lease is held until its end, and another attempt may succeed.
-	return time.Now().Add(min(longestPause, l.lease/10)), nil
+	return time.Now().Add(pause)
 }
 
 func (l *Lock) lose(why *Error) {
@@ -284,27 +281,54 @@ func (l *Lock) deadline() time.Time {
 // Reports whether a moment is still to come, by the monotonic clock and by the wall clock. The
 // monotonic clock of Go stands still while a machine is suspended; the wall clock may be set back.
 func isBefore(moment time.Time) bool {
-	now := time.Now()
+	now := clock()
 	return now.Before(moment) && now.Round(0).Before(moment.Round(0))
 }
+
+// Tests set it.
+var clock = time.Now
+
+// String names the lock by its token. It never has the lease id.
+func (l *Lock) String() string { return fmt.Sprintf("lock with the token %d", l.token) }
 
 // Token returns the fencing token. It grows with each grant of the name.
 func (l *Lock) Token() uint64 { return l.token }
 
 // Context ends when the lease is lost, and when it is released. [context.Cause] then says why:
-// [ErrLost], or [context.Canceled] after Unlock. It has the values of the context of Lock.
-func (l *Lock) Context() context.Context { return l.ctx }
+// [ErrLost], or [context.Canceled] after Unlock. It has the values of the context of Lock. Its Err and
+// Done look at the clocks. Work that waits in Done is notified up to a second after a suspension.
+func (l *Lock) Context() context.Context { return leaseContext{l.ctx, l} }
+
+// A context that looks at the clocks when it is used. A process that was paused for longer than its
+// lease may go on before any timer has run.
+type leaseContext struct {
+	context.Context
+	lock *Lock
+}
+
+func (c leaseContext) Done() <-chan struct{} {
+	c.lock.IsHeld()
+	return c.Context.Done()
+}
+
+func (c leaseContext) Err() error {
+	c.lock.IsHeld()
+	return c.Context.Err()
+}
 
 // IsHeld reports whether the lease is certain to be held at this moment.
 func (l *Lock) IsHeld() bool {
-	return l.ctx.Err() == nil && isBefore(l.deadline())
+	if l.ctx.Err() == nil && !isBefore(l.deadline()) {
+		l.lose(&Error{Certainty: Applied, Lost: "expired", Detail: "the lease could not be renewed in time, and is over"})
+	}
+	return l.ctx.Err() == nil
 }
 
 // Unlock releases the lock. A second call returns the result of the first.
 //
 // [ErrLost] means that the lease was over before. [ErrUnavailable] means that the server did not
-// confirm the release: the lock is free when the lease ends. If ctx has ended already, Unlock still
-// tries for 3 s.
+// confirm the release: the lock is free when the lease ends. Unlock tries until then, or until ctx
+// ends, but for 3 s at least.
 func (l *Lock) Unlock(ctx context.Context) error {
 	l.release.Do(func() { l.released = l.unlock(ctx) })
 	return l.released
@@ -312,39 +336,44 @@ func (l *Lock) Unlock(ctx context.Context) error {
 
 func (l *Lock) unlock(ctx context.Context) error {
 	l.stop()
-	<-l.stopped
+	l.IsHeld()
 	lost := context.Cause(l.ctx)
 	l.cancel(nil)
-	if ctx.Err() != nil {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), partingTime)
-		defer cancel()
-	}
+	until := time.Now().Add(partingTime)
+	parting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(time.Until(until), cancel) })()
 	if lost != nil {
 		// The server may have the lease still: this client has a shorter view of it.
-		_ = l.client.call(ctx, partingTime, http.MethodDelete, l.path, "", nil, nil)
+		_ = l.client.call(parting, partingTime, http.MethodDelete, l.path, "", nil, &struct{}{})
 		return lost
 	}
 	pause := firstPause
+	// Whether an attempt may have been carried out, and its answer was lost.
+	unsure := false
 	for {
-		err := l.client.call(ctx, requestTimeout, http.MethodDelete, l.path, "", nil, nil)
-		var failure *Error
-		switch {
-		case err == nil:
+		failure := l.client.call(parting, requestTimeout, http.MethodDelete, l.path, "", nil, &struct{}{})
+		if failure == nil || unsure && failure.Lost == "missing" {
 			return nil
-		case !errors.As(err, &failure):
-			return err
-		case failure.Kind == "lost" && failure.Lost == "missing" && pause > firstPause:
-			// An attempt before this one was carried out, and its answer was lost.
-			return nil
-		case !failure.isTransient() || !isBefore(l.deadline()):
+		}
+		if !failure.isTransient() {
 			return failure
 		}
-		select {
-		case <-ctx.Done():
+		unsure = unsure || failure.Certainty != NotApplied
+		if unsure {
+			failure.Certainty = Unknown
+		}
+		sleep(parting, failure.pause(pause))
+		if parting.Err() != nil || !isBefore(l.deadline()) {
 			return failure
-		case <-time.After(failure.pause(pause)):
 		}
 		pause = min(2*pause, longestPause)
+	}
+}
+
+func sleep(ctx context.Context, pause time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(pause):
 	}
 }

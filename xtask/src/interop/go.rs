@@ -33,7 +33,7 @@ pub(super) fn go(ground: &Path) -> Result<(), String> {
 fn client(ground: &Path) -> Result<(), String> {
     let from = root().join("clients/go");
     let sources = ["go.mod", "client.go", "errors.go", "lock.go"];
-    let tests = ["holdline_test.go", "example_test.go"];
+    let tests = ["holdline_test.go", "faults_test.go", "clock_test.go", "example_test.go"];
     let inputs: Vec<PathBuf> = sources.iter().chain(&tests).map(|name| from.join(name)).collect();
     let place = ground.join("go-client");
     let Some(toolchain) = Toolchain::unless_made(&place, &inputs)? else { return Ok(()) };

@@ -267,8 +267,8 @@ pub(crate) async fn carry_out<B: Serialize>(
     let outcome = granted(app, &access, &mut wanted, &mut attempt).await;
     drop(waiters);
     let outcome = outcome.and_then(|listed| {
-        let waited = attempt.began().until(app.client.clock().now());
-        let leases = listed.iter().map(|listed| wanted.lease_body(listed, &attempt, waited));
+        let now = app.client.clock().now();
+        let leases = listed.iter().map(|listed| wanted.lease_body(listed, &attempt, now));
         let body = body(leases.collect()).ok_or_else(Problem::unconfirmed)?;
         Ok((listed, body))
     });
@@ -298,16 +298,16 @@ pub(crate) async fn carry_out<B: Serialize>(
 }
 
 impl Wanted {
-    fn lease_body(&self, listed: &ListedGrant, attempt: &Attempt, waited: Duration) -> LeaseBody {
-        let ListedGrant { lease, remaining } = listed;
+    fn lease_body(&self, listed: &ListedGrant, attempt: &Attempt, now: Moment) -> LeaseBody {
+        let ListedGrant { lease, valid_until } = listed;
         LeaseBody {
             name: lease.name().as_str().to_owned(),
             lease_id: lease.lease_id().to_hex(),
             fencing_token: lease.fencing_token(),
             mode: self.locks.mode().into(),
             lease_duration_ms: millis(attempt.lease()),
-            valid_for_ms: millis(valid_from_arrival(*remaining)),
-            waited_ms: millis(waited),
+            valid_for_ms: millis(valid_from_arrival(now.until(*valid_until))),
+            waited_ms: millis(attempt.began().until(now)),
             session: self.session.map(LeaseId::to_hex),
         }
     }

@@ -69,8 +69,8 @@ pub(crate) struct AttemptOf<'a> {
 /// A grant that its session, if any, lists.
 pub(crate) struct ListedGrant {
     pub(crate) lease: Lease,
-    /// How long the lease is still valid.
-    pub(crate) remaining: Duration,
+    /// Until when the lease is valid, at least.
+    pub(crate) valid_until: Moment,
 }
 
 impl Attempt {
@@ -236,10 +236,11 @@ impl Drop for Attempt {
 
 /// Lets a lease go out of this process.
 async fn detach(guard: Guard) -> Result<ListedGrant, Problem> {
-    let remaining = guard.remaining();
-    // One name is acquired detached, and this sends no request. Of several, each is renewed.
+    let valid_until = guard.valid_until();
+    // One name is acquired detached, and this sends no request. Of several, each is renewed, which
+    // may take long.
     let lease = guard.detach().await.map_err(|error| Problem::from(error.error()))?;
-    Ok(ListedGrant { lease, remaining })
+    Ok(ListedGrant { lease, valid_until })
 }
 
 impl App {

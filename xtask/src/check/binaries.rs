@@ -12,8 +12,7 @@ use std::process::Command;
 const COMPUTING: [(&str, &str); 2] =
     [("holdline-core", "holdline_core"), ("holdline-sim", "redis")];
 
-/// What takes minutes, although it waits: it begins first, so that nothing runs alone at the end,
-/// and runs twice as many tests at once as the others.
+/// What takes minutes, although it waits: it begins first, so that nothing runs alone at the end.
 const LONG: [(&str, &str); 3] =
     [("holdline-redis", "redisson"), ("holdline-cli", "it"), ("holdline", "redis")];
 
@@ -80,7 +79,6 @@ impl Binary {
             Command::new(&self.program)
         };
         command.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
-        let threads = if self.is_long() { 2 * threads } else { threads };
         command.env("RUST_TEST_THREADS", threads.to_string());
         command
     }

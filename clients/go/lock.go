@@ -14,6 +14,7 @@ import (
 
 const (
 	defaultLease = 30 * time.Second
+	longestName  = 512
 	// How long one request waits at most: below the idle limits of proxies. The next one continues the wait.
 	longPoll = 10 * time.Second
 	// Pauses between attempts while the server does not answer.
@@ -123,8 +124,10 @@ func (c *Client) lock(ctx context.Context, name string, try bool, options []Opti
 	for _, option := range options {
 		option(&s)
 	}
-	if name == "" {
-		return nil, invalid("name", "is empty")
+	// A longer one does not fit into the head of a request, and a server may close the connection before
+	// it has read all of it: then nobody knows what became of the request.
+	if name == "" || len(name) > longestName {
+		return nil, invalid("name", fmt.Sprintf("must have from 1 to %d bytes, and has %d", longestName, len(name)))
 	}
 	if s.lease < 50*time.Millisecond || s.lease > 24*time.Hour {
 		return nil, invalid("lease", fmt.Sprintf("must be from 50ms to 24h, not %v", s.lease))

@@ -11,6 +11,7 @@
 //! | [`json`] | snapshots as JSON, for every face that shows them |
 //! | [`operation`], [`audit`] | what operators do, and what they did |
 //! | [`verbs`] | what every engine does around each command |
+//! | [`batch`] | sending what one thread starts in a row together |
 //! | [`hints`] | how an engine notifies the watches of a lease id |
 //! | [`quorum_health`] | how the engine of a quorum reports the state of its nodes |
 //! | [`sequenced_queue`] | who holds and who waits, for engines whose store numbers the contenders |
@@ -19,6 +20,7 @@
 
 pub mod audit;
 pub mod backoff;
+pub mod batch;
 pub mod capabilities;
 pub mod checkup;
 pub mod contract;

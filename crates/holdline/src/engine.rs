@@ -25,6 +25,6 @@
 //! # }
 //! ```
 
-pub use holdline_core::{Anchor, Capabilities, ClientId, Engine, Entropy, Hold};
+pub use holdline_core::{Anchor, Capabilities, ClientId, Engine, Entropy, Hold, batch};
 
 pub use crate::engines::missing_feature;

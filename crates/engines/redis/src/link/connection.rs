@@ -11,8 +11,10 @@
 //! - Invariant L4: a connection that ends with unanswered requests is closed with a TCP reset.
 //! - Invariant L5: no waker is called under the lock.
 //! - Invariant L6: a caller that finds the output buffer empty makes sure that it is sent. It
-//!   writes to the stream itself, or wakes the task. The stream is locked before the state, and
-//!   only the task blocks on that lock.
+//!   writes to the stream itself, or wakes the task, or has joined the batch of its thread: then an
+//!   earlier request is unanswered, whose reply sends the buffer if the batch has not ended. A
+//!   caller without a batch never relies on that of another. The stream is locked before the state,
+//!   and only the task blocks on that lock.
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -20,6 +22,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
+use holdline_core::batch::{self, Flush};
 use holdline_core::{Certainty, Clock, LockError, Moment};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -80,6 +83,8 @@ struct ConnectionState {
     /// Encoded requests that were not handed to the stream yet, and their number.
     out: Vec<u8>,
     buffered: usize,
+    /// They are held back until the batch of a thread ends.
+    is_held_back: bool,
     /// The deadline that the task sleeps until.
     timer_deadline: Option<Moment>,
     /// A new deadline is earlier than that: the task must set its timer again.
@@ -218,7 +223,7 @@ impl Connection {
 
     /// Puts a request on the connection; the ticket names its reply.
     pub(super) fn enqueue(
-        &self,
+        self: &Arc<Self>,
         request: Request<'_>,
         affinity: Option<Affinity>,
         limit: Limit,
@@ -228,6 +233,8 @@ impl Connection {
         self.admit(&state)?;
         // An idle server receives this at once.
         let first = state.pending.is_empty();
+        // Else the next reply sends it, if the batch does not end before that.
+        let in_batch = !first && batch::join(self);
         if request.has_asking_prefix() {
             // The reply to `ASKING` is not needed: if it is an error, so is the next one.
             let prefix = state.pending.add(deadline, None, 0);
@@ -237,8 +244,9 @@ impl Connection {
         if let Some(confirmation) = request.shard_confirmation() {
             state.pending.expect_shard(ticket, confirmation);
         }
-        // While the buffer is not empty, the task was woken for it already.
-        let idle = state.out.is_empty();
+        // While the buffer is not empty, the task was woken for it already, or a batch holds it.
+        let is_unsent = state.out.is_empty() || state.is_held_back;
+        state.is_held_back = is_unsent && in_batch;
         request.write(&mut state.out);
         let is_earlier = state.timer_deadline.is_none_or(|timer| limit.end < timer)
             && !state.has_earlier_deadline;
@@ -247,7 +255,8 @@ impl Connection {
         let flushes = first
             || (state.out.len() >= FLUSH_BYTES
                 && state.buffered >= state.pending.len() / FLUSH_PART);
-        let task = if idle || is_earlier || flushes { state.task.clone() } else { None };
+        let wakes = is_unsent && !in_batch;
+        let task = if wakes || is_earlier || flushes { state.task.clone() } else { None };
         drop(state);
         if let Some(task) = task {
             let sent = flushes && self.flush(&task);
@@ -331,6 +340,7 @@ impl Connection {
         let mut state = self.state.lock();
         std::mem::swap(out, &mut state.out);
         state.buffered = 0;
+        state.is_held_back = false;
         !out.is_empty()
     }
 
@@ -463,6 +473,12 @@ impl Connection {
 
     pub(super) fn notify_observer(&self) {
         self.callbacks.observer.connection_changed();
+    }
+}
+
+impl Flush for Connection {
+    fn flush(&self) {
+        self.flush_now();
     }
 }
 

@@ -162,6 +162,35 @@ fn later_requests_are_buffered_until_the_task_runs_or_the_buffer_is_large() {
 }
 
 #[test]
+fn a_batch_is_sent_at_its_end_but_for_its_first_request() {
+    let (connection, mut far, woken) = idle_connection();
+    batch::open();
+    let mut asked = vec![ask(&connection)];
+    let one = read(&mut far).len();
+    assert_ne!(one, 0, "the server was idle");
+    asked.extend([ask(&connection), ask(&connection)]);
+    assert!(read(&mut far).is_empty());
+    batch::end();
+    assert_eq!(read(&mut far).len(), 2 * one);
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    asked.push(ask(&connection));
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the batch has ended");
+}
+
+/// A renewal does not wait for the batch of an event loop that is blocked.
+#[test]
+fn what_a_batch_holds_back_is_sent_with_the_request_of_another_thread() {
+    let (connection, _far, woken) = idle_connection();
+    batch::open();
+    let _held_back = [ask(&connection), ask(&connection)];
+    assert_eq!(woken.0.load(Ordering::SeqCst), 0);
+    let renewal = std::thread::spawn(move || ask(&connection)).join().expect("it ran");
+    assert_eq!(woken.0.load(Ordering::SeqCst), 1, "the task is to send all");
+    drop(renewal);
+    batch::end();
+}
+
+#[test]
 fn while_the_task_uses_the_stream_it_is_woken_and_no_caller_blocks() {
     let (connection, mut far, woken) = idle_connection();
     let stream = connection.wire();

@@ -6,10 +6,11 @@ const { basename } = require('node:path');
 const { setTimeout } = require('node:timers/promises');
 
 const { classes, errorOf } = require('./errors.cjs');
-const { native, request } = require('./loop.cjs');
+const { native, eventLoop, request, Requests } = require('./loop.cjs');
 const locks = require('./locks.cjs');
 
-const { asyncDispose, OURS, answer, end, keep, Lock, Leadership, SlotLock, Locks } = locks;
+const { asyncDispose, OURS, answer, held, grantOf, releaseOf } = locks;
+const { Grant, Lock, Leadership, SlotLock, Locks } = locks;
 const { BusyError, CancelledError, InvalidError, LockError } = classes;
 
 /** How many names one page of `list` has. */
@@ -53,7 +54,8 @@ function checkJob(job) {
 }
 
 /** Takes the signal out of options; the others are the library's. */
-function split(options = {}) {
+function split(options) {
+  if (options === undefined) return { signal: undefined, rest: undefined };
   if (typeof options !== 'object' || options === null || Array.isArray(options)) {
     throw wrong('options', 'an object', options);
   }
@@ -67,19 +69,19 @@ function split(options = {}) {
 }
 
 /** What a lock is, by its options: exclusive, shared, or permits of a semaphore. */
-function wantedOf(name, { shared = false, permits, count, ...rest }) {
+function wantedOf(name, options) {
+  const names = [checkText('name', name)];
+  if (options === undefined) return { kind: 'exclusive', names };
+  const { shared = false, permits, count, ...rest } = options;
   if (typeof shared !== 'boolean') throw wrong('shared', 'a boolean', shared);
   if (permits === undefined && count !== undefined) {
     throw new TypeError('`count` is of a semaphore: set `permits` too');
   }
-  if (permits === undefined) return { wanted: wanted(shared ? 'shared' : 'exclusive', [name]), rest };
+  if (permits === undefined) return { kind: shared ? 'shared' : 'exclusive', names, rest };
   if (shared) throw new TypeError('`shared` is of a lock without `permits`');
-  const numbers = [checkNumber('permits', permits), checkNumber('count', count ?? 1)];
-  return { wanted: wanted('permits', [name], '', ...numbers), rest };
-}
-
-function wanted(kind, names, value = '', permits = 1, count = 1) {
-  return { kind, names, value, permits, count };
+  checkNumber('permits', permits);
+  const details = { permits, count: checkNumber('count', count ?? 1) };
+  return { kind: 'permits', names, details, rest };
 }
 
 function short(text, bytes) {
@@ -113,24 +115,10 @@ function urlOfEnvironment() {
 /** The clients of this event loop. */
 const clients = new Set();
 const forgotten = new FinalizationRegistry((weak) => clients.delete(weak));
-/** Locks that became garbage: they were given back by the native module. */
-const garbage = new FinalizationRegistry(({ forget, name }) => {
-  forget();
-  const message =
-    `the lock ${JSON.stringify(name)} was given back, since nothing references it any more: ` +
-    'keep the Lock as long as its work takes, and release it';
-  process.emitWarning(message, 'HoldlineWarning');
-});
-
 class Client {
   #native;
   #isOpen = true;
-  /** What gives up each request that waits. */
-  #asking = new Set();
-  /** What is held, each weakly. */
-  #held = new Set();
-  /** Whether something was given up, which goes on in the background. */
-  #isUntidy = false;
+  #requests = new Requests();
 
   constructor(ours, raw) {
     if (ours !== OURS) throw new TypeError('a Client comes from `connect`');
@@ -144,69 +132,49 @@ class Client {
     return this.#native.engine;
   }
 
-  async #ask(operation, signal) {
-    const settled = await request(operation, signal, this.#asking).catch((reason) => {
-      this.#isUntidy = true;
-      throw reason;
-    });
-    if (settled.failure != null) throw errorOf(settled.failure);
-    return settled;
+  #ask(start, signal) {
+    return request(start, signal, this.#requests);
   }
 
-  /** As `#ask`, for what is held afterwards. */
-  async #take(operation, signal) {
-    const settled = await this.#ask(operation, signal);
-    if (this.#isOpen || settled.grants == null) return settled;
-    // `close` came between the answer and here, and has not seen it.
-    await Promise.all(settled.grants.map((grant) => answer(grant.release())));
+  #data(start, signal) {
+    return answer(start, signal, this.#requests);
+  }
+
+  /** Makes locks of what was granted. */
+  #hold(Kind, granted) {
+    const grants = granted.map((facts) => new Grant(this.#requests, facts));
+    return this.#isOpen ? grants.map((grant) => new Kind(OURS, grant)) : this.#giveBack(grants);
+  }
+
+  /** `close` came between the answer and its caller, and has not seen what was granted. */
+  async #giveBack(grants) {
+    await Promise.all(grants.map((grant) => grant.release()));
     throw closed(this.engine);
   }
 
-  async #data(operation, signal) {
-    return JSON.parse((await this.#ask(operation, signal)).json);
+  async #acquire(Kind, { kind, names, details, rest }, signal, waits = true) {
+    this.#check(signal);
+    const start = () => this.#native.acquire(eventLoop, kind, names, details, rest, waits);
+    const { grants } = await this.#ask(start, signal);
+    return this.#hold(Kind, grants);
   }
 
-  /** Makes a lock of a grant. */
-  #hold(Kind, grant) {
-    const token = {};
-    const onEnd = () => {
-      garbage.unregister(token);
-      this.#held.delete(weak);
-    };
-    const lock = new Kind(OURS, grant, onEnd);
-    const weak = new WeakRef(lock);
-    this.#held.add(weak);
-    const forget = () => {
-      this.#held.delete(weak);
-      this.#isUntidy = true;
-    };
-    garbage.register(lock, { forget, name: lock.name }, token);
-    return lock;
-  }
-
-  async #acquire(Kind, wanted, options, signal, waits = true) {
+  #check(signal) {
     if (signal?.aborted) throw signal.reason;
-    this.#check();
-    const { grants } = await this.#take(this.#native.acquire(wanted, options, waits), signal);
-    return grants.map((grant) => this.#hold(Kind, grant));
-  }
-
-  #check() {
     if (!this.#isOpen) throw closed(this.engine);
   }
 
   async lock(name, options) {
     const { signal, rest } = split(options);
-    const asked = wantedOf(checkText('name', name), rest);
-    const [lock] = await this.#acquire(Lock, asked.wanted, asked.rest, signal);
+    const [lock] = await this.#acquire(Lock, wantedOf(name, rest), signal);
     return lock;
   }
 
   async tryLock(name, options) {
     const { signal, rest } = split(options);
-    const asked = wantedOf(checkText('name', name), rest);
+    const wanted = wantedOf(name, rest);
     try {
-      const [lock] = await this.#acquire(Lock, asked.wanted, asked.rest, signal, false);
+      const [lock] = await this.#acquire(Lock, wanted, signal, false);
       return lock;
     } catch (error) {
       if (error instanceof BusyError && error !== signal?.reason) return null;
@@ -226,33 +194,36 @@ class Client {
 
   async lockAny(names, options) {
     const { signal, rest } = split(options);
-    const [lock] = await this.#acquire(Lock, wanted('any', checkNames(names)), rest, signal);
+    const wanted = { kind: 'any', names: checkNames(names), rest };
+    const [lock] = await this.#acquire(Lock, wanted, signal);
     return lock;
   }
 
   async lockAll(names, options) {
     const { signal, rest } = split(options);
-    const asked = wanted('all', checkNames(names));
-    return new Locks(OURS, await this.#acquire(Lock, asked, rest, signal));
+    const wanted = { kind: 'all', names: checkNames(names), rest };
+    return new Locks(OURS, await this.#acquire(Lock, wanted, signal));
   }
 
   async elect(name, value = '', options = undefined) {
     const { signal, rest } = split(options);
     const names = [checkText('name', name)];
-    const asked = wanted('leadership', names, checkText('value', value));
-    const [leadership] = await this.#acquire(Leadership, asked, rest, signal);
+    const details = { value: checkText('value', value) };
+    const wanted = { kind: 'leadership', names, details, rest };
+    const [leadership] = await this.#acquire(Leadership, wanted, signal);
     return leadership;
   }
 
   async leader(name) {
-    return leaderOf(await this.#data(this.#native.leader(checkText('name', name))));
+    checkText('name', name);
+    return leaderOf(await this.#data(() => this.#native.leader(eventLoop, name)));
   }
 
   async *leaders(name, options) {
     const { signal } = split(options);
     const leaders = this.#native.leaders(checkText('name', name));
     for (;;) {
-      const leader = await this.#data(leaders.next(), signal);
+      const leader = await this.#data(() => leaders.next(eventLoop), signal);
       if (leader === null) return;
       yield leaderOf(leader);
     }
@@ -261,25 +232,26 @@ class Client {
   async once(name, slot, job) {
     checkJob(job);
     const { signal, rest } = split(slot);
-    if (signal?.aborted) throw signal.reason;
-    this.#check();
-    const begun = await this.#take(this.#native.begin(checkText('name', name), rest), signal);
-    if (begun.grants == null) {
+    checkText('name', name);
+    this.#check(signal);
+    const begun = await this.#ask(() => this.#native.begin(eventLoop, name, rest), signal);
+    if (begun.grants === undefined) {
       const { why, by, since, clock_skew: clockSkew } = JSON.parse(begun.json);
       return { ran: false, why, by: { ...by, since: since && new Date(since), clockSkew } };
     }
-    const lock = this.#hold(SlotLock, begun.grants[0]);
-    keep(lock);
+    const [lock] = await this.#hold(SlotLock, begun.grants);
+    const grant = grantOf(lock);
+    grant.keep(lock);
     let value;
     try {
       value = await job(lock);
     } catch (error) {
       // The slot is given back, or kept, as the options say; the job's error is what counts.
-      await end(lock, 'fail').catch(() => {});
+      await grant.end('fail').catch(() => {});
       throw error;
     }
     try {
-      await end(lock, 'finish');
+      await grant.end('finish');
     } catch (failure) {
       if (!(failure instanceof LockError)) throw failure;
       return { ran: true, value, failure };
@@ -288,29 +260,34 @@ class Client {
   }
 
   async attach(lease) {
+    const text = textOf(lease);
     this.#check();
-    const { grants } = await this.#take(this.#native.attach(textOf(lease)));
-    return this.#hold(Lock, grants[0]);
+    const { grants } = await this.#ask(() => this.#native.attach(eventLoop, text));
+    const [lock] = await this.#hold(Lock, grants);
+    return lock;
   }
 
   async renew(lease, leaseDuration) {
-    return this.#data(this.#native.renew(textOf(lease), leaseDuration));
+    const text = textOf(lease);
+    return this.#data(() => this.#native.renew(eventLoop, text, leaseDuration));
   }
 
   async release(lease) {
-    const outcome = await this.#data(this.#native.release(textOf(lease)));
-    return { ...outcome, lost: outcome.lost?.word ?? null };
+    const text = textOf(lease);
+    const { released } = await this.#ask(() => this.#native.release(eventLoop, text));
+    return releaseOf(released);
   }
 
   async inspect(name) {
-    return this.#data(this.#native.inspect(checkText('name', name)));
+    checkText('name', name);
+    return this.#data(() => this.#native.inspect(eventLoop, name));
   }
 
   async *list(prefix = '') {
     checkText('prefix', prefix);
     let after;
     do {
-      const page = await this.#data(this.#native.list(prefix, after, PAGE));
+      const page = await this.#data(() => this.#native.list(eventLoop, prefix, after, PAGE));
       yield* page.names;
       after = page.after ?? undefined;
     } while (after !== undefined);
@@ -318,49 +295,53 @@ class Client {
 
   async close(limit = 5000) {
     const { json, failure } = native.readTime(limit);
-    if (failure != null) throw errorOf(failure);
+    if (failure !== undefined) throw errorOf(failure);
     const until = performance.now() + JSON.parse(json);
     this.#isOpen = false;
-    for (const giveUp of [...this.#asking]) giveUp(closed(this.engine));
-    await this.#releaseAll(until);
-    const left = Math.max(0, until - performance.now());
-    return answer(this.#native.shutdown(left));
+    const requests = this.#requests;
+    requests.giveUp(closed(this.engine));
+    await releaseAll([...held].filter((grant) => grant.requests === requests), until);
+    return this.#shutdown(Math.max(0, until - performance.now()));
   }
 
-  async #releaseAll(until) {
-    const held = [...this.#held].map((weak) => weak.deref()).filter(Boolean);
-    if (held.length === 0) return;
-    const over = new AbortController();
-    const limit = setTimeout(Math.max(0, until - performance.now()), null, { signal: over.signal });
-    const released = Promise.allSettled(held.map((lock) => lock.release()));
-    await Promise.race([released, limit.catch(() => {})]);
-    over.abort();
+  #shutdown(limit) {
+    return answer(() => this.#native.shutdown(eventLoop, limit));
   }
 
   async [asyncDispose]() {
     await this.close();
   }
 
-  /** Gives back what is held when the process has nothing left to do. */
-  static leave(client) {
-    if (client.#held.size > 0) {
-      void client.#releaseAll(performance.now() + LEAVE_WITHIN);
-    } else if (client.#isUntidy) {
-      // What goes on in the background would end with the process.
-      client.#isUntidy = false;
-      client.#isOpen = false;
-      void answer(client.#native.shutdown(LEAVE_WITHIN));
-    }
+  /** What goes on in the background would end with the process. */
+  static finish(client) {
+    if (!client.#requests.isUntidy) return;
+    client.#requests.isUntidy = false;
+    client.#isOpen = false;
+    void client.#shutdown(LEAVE_WITHIN);
   }
 }
 
-const { leave } = Client;
-delete Client.leave;
+const { finish } = Client;
+delete Client.finish;
 
+async function releaseAll(grants, until) {
+  if (grants.length === 0) return;
+  const over = new AbortController();
+  const limit = setTimeout(Math.max(0, until - performance.now()), null, { signal: over.signal });
+  const released = Promise.allSettled(grants.map((grant) => grant.release()));
+  await Promise.race([released, limit.catch(() => {})]);
+  over.abort();
+}
+
+// The process has nothing left to do: it gives back what is held.
 process.on('beforeExit', () => {
+  if (held.size > 0) {
+    void releaseAll([...held], performance.now() + LEAVE_WITHIN);
+    return;
+  }
   for (const weak of clients) {
     const client = weak.deref();
-    if (client !== undefined) leave(client);
+    if (client !== undefined) finish(client);
   }
 });
 
@@ -370,7 +351,7 @@ function closed(engine) {
 
 /** Runs a job under a lock, and releases it. The job's own error is what counts. */
 async function run(lock, job) {
-  keep(lock);
+  grantOf(lock).keep(lock);
   let value;
   try {
     value = await job(lock);
@@ -399,9 +380,8 @@ async function connect(url, options) {
   if (signal?.aborted) throw signal.reason;
   const program = basename(process.argv[1] ?? '') || 'node';
   const holder = { host: short(os.hostname(), 64), user: short(user(), 32), program: short(program, 64) };
-  const operation = native.connect(url ?? urlOfEnvironment(), holder, rest);
-  const settled = await request(operation, signal);
-  if (settled.failure != null) throw errorOf(settled.failure);
+  const at = url ?? urlOfEnvironment();
+  const settled = await request(() => native.connect(eventLoop, at, holder, rest), signal);
   return new Client(OURS, settled.client);
 }
 

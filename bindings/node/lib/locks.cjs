@@ -1,65 +1,193 @@
 'use strict';
 // What is held.
 
-const { errorOf, lostError, riskError } = require('./errors.cjs');
-const { follow, request } = require('./loop.cjs');
+const timers = require('node:timers');
+
+const { lostError, riskError } = require('./errors.cjs');
+const { eventLoop, follow, look, request } = require('./loop.cjs');
 
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose');
 /** Only this package makes locks. */
 const OURS = Symbol('holdline');
 
-// Locks that are no garbage although nothing else may reference them: a program waits for their
-// signal, or a job runs under them. A lock leaves at its end, or when it is lost.
-const kept = new Set();
+/** For how long a lock is no garbage at least, in milliseconds: most end earlier, and cost less so. */
+const YOUNG = 1000;
+
+/** The grants that have not ended. */
+const held = new Set();
+/** A lock that became garbage is given back. */
+const garbage = new FinalizationRegistry((grant) => grant.giveUp());
+/** Lets all locks become garbage that are held now. */
+let grownUp = null;
+
+function letGrow() {
+  grownUp ??= timers.setTimeout(() => {
+    grownUp = null;
+    for (const grant of held) grant.watch();
+  }, YOUNG).unref();
+}
 
 /** Waits for an operation, and returns its data. */
-async function answer(operation, signal, givingUp) {
-  const settled = await request(operation, signal, givingUp);
-  if (settled.failure != null) throw errorOf(settled.failure);
+async function answer(start, signal, requests) {
+  const settled = await request(start, signal, requests);
   return JSON.parse(settled.json);
+}
+
+/** The outcome of a release, as programs get it. */
+function releaseOf({ confirmed, heldFor = null, lost, failure = null }) {
+  return { confirmed, heldFor, lost: lost?.word ?? null, failure };
 }
 
 /** A signal that aborts when an operation ends, unless the lock was released. */
 class Watch {
   #controller = new AbortController();
-  #look;
+  #abortWith;
+  #key;
 
-  constructor(operation, abortWith) {
-    let isOver = false;
-    const look = follow(operation, (settled) => {
-      isOver = true;
-      const why = JSON.parse(settled.json);
-      if (why.word !== 'released') this.#controller.abort(abortWith(why));
-    });
-    this.#look = () => isOver || look();
+  constructor(started, abortWith) {
+    this.#abortWith = abortWith;
+    this.#key = follow(started, this);
+  }
+
+  settle({ why }) {
+    this.#key = undefined;
+    if (why !== undefined && why.word !== 'released') this.abort(why);
   }
 
   get signal() {
     // After a pause of the event loop the wake-up may still be in its queue.
-    this.#look();
+    if (this.#key !== undefined) look(this.#key);
     return this.#controller.signal;
   }
 
-  abort(reason) {
-    this.#controller.abort(reason);
+  abort(why) {
+    this.#controller.abort(this.#abortWith(why));
   }
 }
 
-class Lock {
-  #grant;
-  #onEnd;
+/** A grant. Its lock may become garbage, and then it is given back. */
+class Grant {
+  /** The lock while it is young or needed: a program waits for its signal, or a job runs under it. */
+  #lock = null;
+  #isNeeded = false;
+  #isWatched = false;
   #lost;
   #risk;
   /** The release, once it was started. */
   #release;
   /** Why it had been lost before its release. */
-  #why = null;
-  #isDetached = false;
+  why = null;
+  isDetached = false;
 
-  constructor(ours, grant, onEnd) {
+  constructor(requests, [id, name, leaseId, mode, fencingToken, slotStart]) {
+    this.requests = requests;
+    this.id = id;
+    this.name = name;
+    this.leaseId = leaseId;
+    this.mode = mode;
+    this.fencingToken = fencingToken;
+    this.slotStart = slotStart;
+    held.add(this);
+  }
+
+  /** Belongs to a new lock. */
+  join(lock) {
+    this.#lock = lock;
+    letGrow();
+  }
+
+  /** Keeps the lock until it is lost, or ends. */
+  keep(lock) {
+    if (!held.has(this)) return;
+    this.#lock = lock;
+    this.#isNeeded = true;
+  }
+
+  /** Refers to the lock no more, so that it is garbage if nothing else does, unless it is needed. */
+  watch() {
+    if (this.#lock === null || this.#isNeeded) return;
+    if (!this.#isWatched) garbage.register(this.#lock, this, this);
+    this.#isWatched = true;
+    this.#lock = null;
+  }
+
+  #over() {
+    held.delete(this);
+    if (this.#isWatched) garbage.unregister(this);
+    this.#lock = null;
+  }
+
+  get lost() {
+    if (this.#lost === undefined) {
+      this.#lost = new Watch(eventLoop.lost(this.id), (why) => {
+        this.#isNeeded = false;
+        this.watch();
+        return lostError(this.name, why);
+      });
+      if (this.why !== null) this.#lost.abort(this.why);
+    }
+    return this.#lost.signal;
+  }
+
+  get atRisk() {
+    if (this.#risk === undefined) {
+      this.#risk = new Watch(eventLoop.atRisk(this.id), (why) => riskError(this.name, why));
+      if (this.why !== null) this.#risk.abort(this.why);
+    }
+    return this.#risk.signal;
+  }
+
+  release() {
+    this.#release ??= this.#giveBack();
+    return this.#release;
+  }
+
+  async #giveBack() {
+    this.#over();
+    const { released } = await request(() => eventLoop.release(this.id));
+    this.why = released.lost ?? null;
+    if (this.why !== null) this.#lost?.abort(this.why);
+    return releaseOf(released);
+  }
+
+  async detach() {
+    const lease = await answer(() => eventLoop.detach(this.id));
+    this.isDetached = true;
+    this.#over();
+    eventLoop.forget(this.id);
+    return Object.freeze(lease);
+  }
+
+  /** Ends a slot by a request of its own. */
+  end(verb) {
+    const ended = answer(() => eventLoop[verb](this.id));
+    this.#over();
+    this.#release ??= ended.then(
+      () => releaseOf({ confirmed: true }),
+      (error) => releaseOf({ confirmed: false, failure: error.message }),
+    );
+    return ended;
+  }
+
+  /** Its lock became garbage. */
+  giveUp() {
+    held.delete(this);
+    this.requests.isUntidy = true;
+    eventLoop.forget(this.id);
+    const message =
+      `the lock ${JSON.stringify(this.name)} was given back, since nothing references it any more: ` +
+      'keep the Lock as long as its work takes, and release it';
+    process.emitWarning(message, 'HoldlineWarning');
+  }
+}
+
+class Lock {
+  #grant;
+
+  constructor(ours, grant) {
     if (ours !== OURS) throw new TypeError('a Lock comes from a Client');
     this.#grant = grant;
-    this.#onEnd = onEnd;
+    grant.join(this);
   }
 
   get name() {
@@ -79,84 +207,41 @@ class Lock {
   }
 
   get isValid() {
-    return this.#grant.isValid;
+    return eventLoop.isValid(this.#grant.id);
   }
 
   get remaining() {
-    return this.#grant.remaining;
+    return eventLoop.remaining(this.#grant.id);
   }
 
   get signal() {
-    if (this.#lost === undefined) {
-      this.#keep();
-      this.#lost = new Watch(this.#grant.lost(), (why) => {
-        kept.delete(this);
-        return lostError(this.name, why);
-      });
-    }
-    return this.#lost.signal;
+    this.#grant.keep(this);
+    return this.#grant.lost;
   }
 
   get atRisk() {
     // The loss ends what keeps the lock.
     void this.signal;
-    this.#risk ??= new Watch(this.#grant.atRisk(), (why) => riskError(this.name, why));
-    return this.#risk.signal;
-  }
-
-  #keep() {
-    if (this.#release === undefined && !this.#isDetached) kept.add(this);
+    return this.#grant.atRisk;
   }
 
   renew() {
-    return answer(this.#grant.renew());
+    return answer(() => eventLoop.renew(this.#grant.id));
   }
 
   release() {
-    this.#release ??= this.#giveBack();
-    return this.#release;
+    return this.#grant.release();
   }
 
-  #over() {
-    kept.delete(this);
-    this.#onEnd();
-  }
-
-  async #giveBack() {
-    this.#over();
-    const outcome = await answer(this.#grant.release());
-    this.#why = outcome.lost;
-    if (this.#why !== null) this.#lost?.abort(lostError(this.name, this.#why));
-    return { ...outcome, lost: this.#why?.word ?? null };
-  }
-
-  async detach() {
-    const lease = await answer(this.#grant.detach());
-    this.#isDetached = true;
-    this.#over();
-    return Object.freeze(lease);
+  detach() {
+    return this.#grant.detach();
   }
 
   async [asyncDispose]() {
-    if (this.#isDetached) return;
-    await this.release();
-    if (this.#why !== null) throw lostError(this.name, this.#why);
-  }
-
-  /** Ends a slot by a request of its own. */
-  static end(lock, verb) {
-    const ended = answer(lock.#grant[verb]());
-    lock.#over();
-    lock.#release ??= ended.then(
-      () => ({ confirmed: true, heldFor: null, lost: null, failure: null }),
-      (error) => ({ confirmed: false, heldFor: null, lost: null, failure: error.message }),
-    );
-    return ended;
-  }
-
-  /** Keeps a lock until its end. */
-  static keep(lock) {
-    lock.#keep();
+    const grant = this.#grant;
+    if (grant.isDetached) return;
+    await grant.release();
+    if (grant.why !== null) throw lostError(grant.name, grant.why);
   }
 
   static grantOf(lock) {
@@ -165,9 +250,7 @@ class Lock {
 }
 
 // For the other classes of this package only.
-const { end, grantOf, keep } = Lock;
-delete Lock.end;
-delete Lock.keep;
+const { grantOf } = Lock;
 delete Lock.grantOf;
 
 class Leadership extends Lock {
@@ -177,7 +260,7 @@ class Leadership extends Lock {
 
   async proclaim(value) {
     if (typeof value !== 'string') throw new TypeError(`\`value\` is a string, not ${typeof value}`);
-    await answer(grantOf(this).proclaim(value));
+    await answer(() => eventLoop.proclaim(grantOf(this).id, value));
   }
 }
 
@@ -234,4 +317,6 @@ class Locks {
   }
 }
 
-module.exports = { asyncDispose, OURS, answer, end, keep, Lock, Leadership, SlotLock, Locks };
+module.exports = {
+  asyncDispose, OURS, answer, held, grantOf, releaseOf, Grant, Lock, Leadership, SlotLock, Locks,
+};

@@ -1,11 +1,14 @@
 'use strict';
 // How an event loop waits for the native module's requests.
 //
-// A request is polled on this thread. If it has not ended, the native module names its key later,
-// and it is polled again. So nothing of it runs, and nothing is granted, while the loop is blocked.
+// A request is polled on this thread. If it has not ended, it has a key, and the native module polls
+// it again when this loop is called. So nothing of it runs, and nothing is granted, while the loop is
+// blocked.
 
 const timers = require('node:timers');
 const { join } = require('node:path');
+
+const { errorOf } = require('./errors.cjs');
 
 const PLATFORM = `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`;
 
@@ -23,85 +26,143 @@ function load() {
 
 const native = load();
 
-/** What looks at each request that has not ended, by its key. */
+/** What waits for each operation that has not ended, by its key: its `settle` is called once. */
 const waiting = new Map();
-const notifier = new native.Notifier(() => {
-  for (const key of notifier.drain()) waiting.get(key)?.();
+const eventLoop = new native.EventLoop(() => {
+  for (const settled of eventLoop.drain()) deliver(settled);
 });
+
+function deliver(settled) {
+  const waits = waiting.get(settled.key);
+  waiting.delete(settled.key);
+  if (waits !== undefined) {
+    waits.settle(settled);
+    return;
+  }
+  // Given up after it had ended.
+  for (const [id] of settled.grants ?? []) eventLoop.forget(id);
+}
 
 // A request keeps the process alive, a held lock does not. The timer stands for all requests.
 const alive = timers.setInterval(() => {}, 2 ** 31 - 1);
 alive.unref();
-let requests = 0;
+let pending = 0;
 
 function begin() {
-  requests += 1;
-  if (requests === 1) alive.ref();
+  pending += 1;
+  if (pending === 1) alive.ref();
 }
 
 function end() {
-  requests -= 1;
-  if (requests === 0) alive.unref();
+  pending -= 1;
+  if (pending === 0) alive.unref();
 }
 
-/** Calls `settle` once with what became of an operation. Returns what looks at it now. */
-function follow(operation, settle) {
-  const look = () => {
-    const settled = operation.poll(notifier);
-    if (settled == null) {
-      waiting.set(operation.key, look);
-      return;
+/** Has `waits.settle` called with what became of an operation. Returns its key until it has ended. */
+function follow(started, waits) {
+  if (typeof started !== 'number') {
+    waits.settle(started);
+    return undefined;
+  }
+  waiting.set(started, waits);
+  return started;
+}
+
+/** Looks now whether an operation has ended. */
+function look(key) {
+  const settled = eventLoop.look(key);
+  if (settled != null) deliver(settled);
+}
+
+/** Whether what is started in this turn is sent together, at its end. */
+let isBatch = false;
+
+/** Ends the batch when the promises of this turn were handled: a tick runs after all of them. */
+function endBatch() {
+  isBatch = false;
+  eventLoop.endBatch();
+}
+
+function openBatch() {
+  isBatch = true;
+  eventLoop.openBatch();
+  queueMicrotask(() => process.nextTick(endBatch));
+}
+
+process.on('exit', endBatch);
+
+/** The requests of one client. */
+class Requests {
+  /** Whether something was given up, which goes on in the background. */
+  isUntidy = false;
+
+  /** Gives up those that wait. */
+  giveUp(reason) {
+    for (const waits of [...waiting.values()]) {
+      if (waits.requests === this) waits.giveUp(reason);
     }
-    waiting.delete(operation.key);
-    settle(settled);
-  };
-  look();
-  return look;
+  }
 }
 
-/** Forgets an operation, and gives up what it asked for. */
-function forget(operation) {
-  waiting.delete(operation.key);
-  operation.cancel();
+/** A request that waits. It listens to the signal that gives it up. */
+class Request {
+  #key;
+  #resolve;
+  #reject;
+  #signal;
+
+  constructor(key, resolve, reject, signal, requests) {
+    this.#key = key;
+    this.#resolve = resolve;
+    this.#reject = reject;
+    this.#signal = signal;
+    this.requests = requests;
+    begin();
+    signal?.addEventListener('abort', this);
+  }
+
+  settle(settled) {
+    this.#over();
+    if (settled.failure === undefined) this.#resolve(settled);
+    else this.#reject(errorOf(settled.failure));
+  }
+
+  giveUp(reason) {
+    this.#over();
+    waiting.delete(this.#key);
+    eventLoop.cancel(this.#key);
+    if (this.requests !== undefined) this.requests.isUntidy = true;
+    this.#reject(reason);
+  }
+
+  handleEvent() {
+    this.giveUp(this.#signal.reason);
+  }
+
+  #over() {
+    end();
+    this.#signal?.removeEventListener('abort', this);
+  }
 }
 
 /**
- * Waits for a request. `signal` gives it up, and so do the functions that it puts into `givingUp`.
+ * Starts a request, and waits for it; a failure rejects. `signal` gives it up, and so does the
+ * client to which `requests` belong.
  */
-function request(operation, signal, givingUp) {
+function request(start, signal, requests) {
   return new Promise((resolve, reject) => {
-    if (signal?.aborted) {
-      operation.cancel();
-      reject(signal.reason);
-      return;
+    if (signal?.aborted) throw signal.reason;
+    // The first one is sent at once.
+    if (pending > 0 && !isBatch) openBatch();
+    const started = start();
+    if (typeof started === 'number') {
+      waiting.set(started, new Request(started, resolve, reject, signal, requests));
+    } else if (started.failure === undefined) {
+      resolve(started);
+    } else {
+      throw errorOf(started.failure);
     }
-    let ended = false;
-    const over = () => {
-      ended = true;
-      end();
-      signal?.removeEventListener('abort', aborted);
-      givingUp?.delete(giveUp);
-    };
-    const giveUp = (reason) => {
-      over();
-      forget(operation);
-      reject(reason);
-    };
-    const aborted = () => giveUp(signal.reason);
-    begin();
-    try {
-      follow(operation, (settled) => {
-        over();
-        resolve(settled);
-      });
-    } catch (error) {
-      over();
-      reject(error);
-    }
-    if (ended) return;
-    signal?.addEventListener('abort', aborted);
-    givingUp?.add(giveUp);
   });
 }
 
-module.exports = { native, follow, forget, request };
+module.exports = { native, eventLoop, follow, look, request, Requests };

@@ -9,17 +9,16 @@ use holdline::election::{Leader, Leaders};
 use holdline::once::{Begun, Taken};
 use holdline::{ClientOptions, Lease, LockError, LockName, LockOptions};
 use holdline_bindings::options::{self as shared, Mistake};
-use holdline_bindings::{Grant as SharedGrant, Held, Kind};
+use holdline_bindings::{Grant, Held, Kind};
 use napi::Result;
 use napi::bindgen_prelude::{Object, Unknown};
 use napi_derive::napi;
 use serde_json::{Value as Json, json};
 use tokio::sync::Mutex;
 
-use crate::grant;
-use crate::operation::Operation;
+use crate::event_loop::{EventLoop, Started};
 use crate::options::{self, Value};
-use crate::settled::{Client, Settled, millis, since_1970};
+use crate::settled::{Client, Outcome, Settled, millis, since_1970};
 
 /// What this process reports about itself: the interpreter's own name would say nothing.
 #[napi(object)]
@@ -32,44 +31,44 @@ pub struct Holder {
     pub program: String,
 }
 
-/// What to acquire.
+/// What a kind has besides its names.
 #[napi(object)]
-pub struct Wanted {
-    /// `exclusive`, `shared`, `permits`, `any`, `all` or `leadership`.
-    pub kind: String,
-    /// The lock name, or several.
-    pub names: Vec<String>,
+#[derive(Default)]
+pub struct Details {
     /// What a leader proclaims.
-    pub value: String,
+    pub value: Option<String>,
     /// How many permits a semaphore has.
-    pub permits: f64,
+    pub permits: Option<f64>,
     /// How many of them are wanted.
-    pub count: f64,
+    pub count: Option<f64>,
 }
 
 /// Connects to the store that a URL names.
 #[napi]
-pub fn connect(url: String, holder: Holder, options: Object<'_>) -> Result<Operation> {
+pub fn connect(
+    event_loop: &EventLoop,
+    url: String,
+    holder: Holder,
+    options: Option<Object<'_>>,
+) -> Result<Started> {
     let Holder { host, user, program } = holder;
     let pid = Some(std::process::id());
     let holder = HolderFields { host, pid, user, program, ..HolderFields::default() };
-    let options = connect_options(options::given(&options)?);
-    Ok(Operation::checked(options.map(|options| {
+    let options = connect_options(options::given(options)?);
+    Ok(event_loop.checked(options, |options| {
         // Work on a thread of its own goes on while JavaScript keeps its thread busy.
         let options = options.with_own_thread(true).with_holder(holder);
         let work = async move { holdline::Client::connect_with(&url, options).await };
-        Operation::new(work, |client| Settled {
-            client: Some(Client(client)),
-            ..Settled::default()
-        })
-    })))
+        event_loop.start(work, Outcome::Client)
+    }))
 }
 
 /// Reads a time: in milliseconds.
 #[napi]
 pub fn read_time(value: Unknown<'_>) -> Result<Settled> {
     let time = options::time("limit", &Value::of(value)?);
-    Ok(time.map_or_else(Settled::from, |time| Settled::json(millis(time))))
+    let read = time.map_or_else(Outcome::from, |time| Outcome::Data(json!(millis(time))));
+    Ok(Settled::of(read))
 }
 
 fn connect_options(given: Vec<(String, Value)>) -> std::result::Result<ClientOptions, Mistake> {
@@ -95,29 +94,36 @@ fn leader(leader: &Leader) -> Json {
     })
 }
 
-fn taken(word: &str, taken: &Taken) -> Settled {
+fn taken(word: &str, taken: &Taken) -> Outcome {
     let since = taken.since().map(since_1970);
     let clock_skew = taken.clock_skew().map(millis);
     let by = json!(taken.by());
-    Settled::json(json!({ "why": word, "by": by, "since": since, "clock_skew": clock_skew }))
+    Outcome::Data(json!({ "why": word, "by": by, "since": since, "clock_skew": clock_skew }))
 }
 
 impl Client {
-    fn kind(&self, wanted: Wanted, options: &LockOptions) -> std::result::Result<Kind, Mistake> {
-        let permits = options::whole("permits", wanted.permits)?;
-        let count = options::whole("count", wanted.count)?;
+    fn kind(
+        &self,
+        word: &str,
+        names: Vec<String>,
+        details: Option<Details>,
+        options: &LockOptions,
+    ) -> std::result::Result<Kind, Mistake> {
+        let Details { value, permits, count } = details.unwrap_or_default();
+        let permits = options::whole("permits", permits.unwrap_or(1.0))?;
+        let count = options::whole("count", count.unwrap_or(1.0))?;
         let client = &self.0;
-        let name = wanted.names.first().map_or("", String::as_str);
-        let kind = match wanted.kind.as_str() {
+        let name = names.first().map_or("", String::as_str);
+        let kind = match word {
             "shared" => client.rwlock_with(name, options).map(Kind::Read),
             "permits" => client
                 .semaphore_with(name, permits, options)
                 .map(|semaphore| Kind::Semaphore(semaphore, count)),
-            "any" => client.any_of_with(wanted.names, options).map(Kind::AnyOf),
-            "all" => Ok(Kind::All(client.clone(), wanted.names, options.clone())),
+            "any" => client.any_of_with(names, options).map(Kind::AnyOf),
+            "all" => Ok(Kind::All(client.clone(), names, options.clone())),
             "leadership" => client
                 .election_with(name, options)
-                .map(|election| Kind::Campaign(election, wanted.value)),
+                .map(|election| Kind::Campaign(election, value.unwrap_or_default())),
             _ => client.mutex_with(name, options).map(Kind::Mutex),
         };
         kind.map_err(Mistake::Value)
@@ -143,29 +149,38 @@ impl Client {
         self.0.capabilities().engine
     }
 
-    /// Acquires what is wanted; waits as the options say, or not at all.
+    /// Acquires names: `exclusive`, `shared`, `permits`, `any`, `all` or `leadership`. Waits as the
+    /// options say, or not at all.
     #[napi]
-    pub fn acquire(&self, wanted: Wanted, options: Object<'_>, waits: bool) -> Result<Operation> {
-        let options = shared::lock(options::given(&options)?);
-        let kind = options.and_then(|options| self.kind(wanted, &options));
-        Ok(Operation::checked(kind.map(|kind| {
-            let acquired = |acquired| Settled::grants(SharedGrant::all(acquired));
+    pub fn acquire(
+        &self,
+        event_loop: &EventLoop,
+        kind: String,
+        names: Vec<String>,
+        details: Option<Details>,
+        options: Option<Object<'_>>,
+        waits: bool,
+    ) -> Result<Started> {
+        let options = shared::lock(options::given(options)?);
+        let kind = options.and_then(|options| self.kind(&kind, names, details, &options));
+        Ok(event_loop.checked(kind, |kind| {
+            let acquired = |acquired| Outcome::Grants(Grant::all(acquired));
             if waits {
-                Operation::new(kind.acquire(), acquired)
+                event_loop.start(kind.acquire(), acquired)
             } else {
-                Operation::new(kind.try_acquire(), acquired)
+                event_loop.start(kind.try_acquire(), acquired)
             }
-        })))
+        }))
     }
 
     /// Looks who leads now.
     #[napi]
-    pub fn leader(&self, name: String) -> Operation {
+    pub fn leader(&self, event_loop: &EventLoop, name: String) -> Started {
         let election = self.0.election(name).map_err(Mistake::Value);
-        Operation::checked(election.map(|election| {
+        event_loop.checked(election, |election| {
             let work = async move { election.leader().await };
-            Operation::new(work, |found| Settled::json(json!(found.as_ref().map(leader))))
-        }))
+            event_loop.start(work, |found| Outcome::Data(json!(found.as_ref().map(leader))))
+        })
     }
 
     /// The leaders, one after the other.
@@ -177,40 +192,48 @@ impl Client {
 
     /// Takes a slot.
     #[napi]
-    pub fn begin(&self, name: String, options: Object<'_>) -> Result<Operation> {
-        let once = shared::once(options::given(&options)?).and_then(|(slot, options)| {
+    pub fn begin(
+        &self,
+        event_loop: &EventLoop,
+        name: String,
+        options: Option<Object<'_>>,
+    ) -> Result<Started> {
+        let once = shared::once(options::given(options)?).and_then(|(slot, options)| {
             self.0.once_with(name, slot, options).map_err(Mistake::Value)
         });
-        Ok(Operation::checked(once.map(|once| {
-            Operation::new(async move { once.begin().await }, |begun| match begun {
-                Begun::Run(run) => Settled::grants(vec![SharedGrant::new(Held::Once(run))]),
+        Ok(event_loop.checked(once, |once| {
+            event_loop.start(async move { once.begin().await }, |begun| match begun {
+                Begun::Run(run) => Outcome::Grants(vec![Grant::new(Held::Once(run))]),
                 Begun::AlreadyRan(by) => taken("already_ran", &by),
                 Begun::RunningElsewhere(by) => taken("running_elsewhere", &by),
-                _ => Settled::json(json!({ "why": "unknown", "by": {} })),
-            })
-        })))
-    }
-
-    /// Takes a detached lease over.
-    #[napi]
-    pub fn attach(&self, lease: String) -> Operation {
-        let client = self.0.clone();
-        Operation::checked(Client::lease(&lease).map(|lease| {
-            let work = async move { client.leases().attach(&lease).await };
-            Operation::new(work, |guard| {
-                Settled::grants(vec![SharedGrant::new(Held::Guard(guard))])
+                _ => Outcome::Data(json!({ "why": "unknown", "by": {} })),
             })
         }))
     }
 
+    /// Takes a detached lease over.
+    #[napi]
+    pub fn attach(&self, event_loop: &EventLoop, lease: String) -> Started {
+        let client = self.0.clone();
+        event_loop.checked(Client::lease(&lease), |lease| {
+            let work = async move { client.leases().attach(&lease).await };
+            event_loop.start(work, |guard| Outcome::Grants(vec![Grant::new(Held::Guard(guard))]))
+        })
+    }
+
     /// Renews a detached lease for its whole duration, or for another one.
     #[napi]
-    pub fn renew(&self, lease: String, lease_duration: Option<Unknown<'_>>) -> Result<Operation> {
+    pub fn renew(
+        &self,
+        event_loop: &EventLoop,
+        lease: String,
+        lease_duration: Option<Unknown<'_>>,
+    ) -> Result<Started> {
         let client = self.0.clone();
         let duration = lease_duration.map(Value::of).transpose()?;
         let duration = duration.map(|value| options::time("lease_duration", &value)).transpose();
         let asked = duration.and_then(|duration| Ok((Client::lease(&lease)?, duration)));
-        Ok(Operation::checked(asked.map(|(lease, duration)| {
+        Ok(event_loop.checked(asked, |(lease, duration)| {
             let work = async move {
                 let leases = client.leases();
                 match duration {
@@ -220,52 +243,59 @@ impl Client {
                     }
                 }
             };
-            Operation::new(work, |left| Settled::json(millis(left)))
-        })))
+            event_loop.start(work, |left| Outcome::Data(json!(millis(left))))
+        }))
     }
 
     /// Releases a detached lease.
     #[napi]
-    pub fn release(&self, lease: String) -> Operation {
+    pub fn release(&self, event_loop: &EventLoop, lease: String) -> Started {
         let client = self.0.clone();
-        Operation::checked(Client::lease(&lease).map(|lease| {
+        event_loop.checked(Client::lease(&lease), |lease| {
             let work = async move { client.leases().release(&lease).await };
-            Operation::new(work, |outcome| grant::release(outcome.into()))
-        }))
+            event_loop.start(work, |outcome| Outcome::Released(outcome.into()))
+        })
     }
 
     /// Shows a name.
     #[napi]
-    pub fn inspect(&self, name: String) -> Operation {
+    pub fn inspect(&self, event_loop: &EventLoop, name: String) -> Started {
         let client = self.0.clone();
-        Operation::checked(self.name("name", &name).map(|name| {
+        event_loop.checked(self.name("name", &name), |name| {
             let work = async move { client.admin().inspect(&name).await };
-            Operation::new(work, |state| Settled::json(json!(LockJson::from(&state))))
-        }))
+            event_loop.start(work, |state| Outcome::Data(json!(LockJson::from(&state))))
+        })
     }
 
     /// One page of names that are held or waited for, and where to go on.
     #[napi]
-    pub fn list(&self, prefix: String, after: Option<String>, limit: u32) -> Operation {
+    pub fn list(
+        &self,
+        event_loop: &EventLoop,
+        prefix: String,
+        after: Option<String>,
+        limit: u32,
+    ) -> Started {
         let client = self.0.clone();
         let after = after.map(|after| self.name("after", &after)).transpose();
-        Operation::checked(after.map(|after| {
+        event_loop.checked(after, |after| {
             let request = ListRequest { prefix, after, limit: limit as usize };
             let work = async move { client.admin().list(&request).await };
-            Operation::new(work, |page| {
+            event_loop.start(work, |page| {
                 let names: Vec<_> = page.names.iter().map(LockJson::from).collect();
-                Settled::json(json!({ "names": names, "after": page.after }))
+                Outcome::Data(json!({ "names": names, "after": page.after }))
             })
-        }))
+        })
     }
 
     /// Refuses new attempts, and waits until what was given up is gone from the store.
     #[napi]
-    pub fn shutdown(&self, limit: f64) -> Operation {
+    pub fn shutdown(&self, event_loop: &EventLoop, limit: f64) -> Started {
         let client = self.0.clone();
         // No time that JavaScript can mean here is out of its range.
         let limit = Duration::try_from_secs_f64(limit / 1000.0).unwrap_or_default();
-        Operation::sure(async move { Settled::json(client.shutdown(limit).await.is_clean()) })
+        event_loop
+            .drive(async move { Outcome::Data(json!(client.shutdown(limit).await.is_clean())) })
     }
 }
 
@@ -277,7 +307,7 @@ pub struct ObservedLeaders(Arc<Mutex<std::result::Result<Leaders, LockError>>>);
 impl ObservedLeaders {
     /// The next one; null after an error.
     #[napi]
-    pub fn next(&self) -> Operation {
+    pub fn next(&self, event_loop: &EventLoop) -> Started {
         let leaders = self.0.clone();
         let work = async move {
             match &mut *leaders.lock().await {
@@ -285,6 +315,6 @@ impl ObservedLeaders {
                 Err(error) => Err(error.clone()),
             }
         };
-        Operation::new(work, |found| Settled::json(json!(found.as_ref().map(leader))))
+        event_loop.start(work, |found| Outcome::Data(json!(found.as_ref().map(leader))))
     }
 }

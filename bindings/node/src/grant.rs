@@ -1,125 +1,114 @@
-//! Grants.
+//! Grants: what an event loop does with one, by its number.
+
+use std::sync::Arc;
 
 use holdline::clock::Moment;
-use holdline_bindings::words::{Reason, Release};
-use napi::bindgen_prelude::BigInt;
+use holdline::{Certainty, ErrorKind, LockError, LostReason};
+use holdline_bindings::Grant;
+use holdline_bindings::options::Mistake;
+use holdline_bindings::words::Release;
 use napi_derive::napi;
 use serde_json::{Value, json};
 
-use crate::operation::Operation;
-use crate::settled::{Grant, Settled, millis, reason, since_1970};
+use crate::event_loop::{EventLoop, Started};
+use crate::settled::{Outcome, millis};
 
-/// A release, as JSON.
-pub(crate) fn release(release: Release) -> Settled {
-    Settled::json(json!({
-        "confirmed": release.confirmed,
-        "heldFor": release.held_for.map(millis),
-        "lost": release.lost.as_ref().map(reason),
-        "failure": release.failure,
-    }))
-}
-
-fn settled(why: &Reason) -> Settled {
-    Settled::json(reason(why))
+impl EventLoop {
+    /// Starts a request about a grant, unless it has ended.
+    fn about(&self, grant: Option<Arc<Grant>>, start: impl FnOnce(&Grant) -> Started) -> Started {
+        let grant = grant.ok_or_else(|| {
+            let kind = ErrorKind::Lost { reason: LostReason::Released };
+            Mistake::Value(LockError::new("holdline", kind, Certainty::NotApplied))
+        });
+        self.checked(grant, |grant| start(&grant))
+    }
 }
 
 #[napi]
-impl Grant {
-    /// The lock name.
-    #[napi(getter)]
-    pub fn name(&self) -> &str {
-        self.0.held().name().as_str()
-    }
-
-    /// The proof of the grant, in full.
-    #[napi(getter)]
-    pub fn lease_id(&self) -> String {
-        self.0.held().lease_id().to_hex()
-    }
-
-    /// The mode's word.
-    #[napi(getter)]
-    pub fn mode(&self) -> &'static str {
-        self.0.held().mode().word()
-    }
-
-    /// The fencing token.
-    #[napi(getter)]
-    pub fn fencing_token(&self) -> BigInt {
-        BigInt::from(self.0.held().fencing_token().get())
-    }
-
+impl EventLoop {
     /// Whether the lease is valid.
-    #[napi(getter)]
-    pub fn is_valid(&self) -> bool {
-        self.0.held().is_valid()
+    #[napi]
+    pub fn is_valid(&self, id: u32) -> bool {
+        self.grant(id).is_some_and(|grant| grant.held().is_valid())
     }
 
     /// Milliseconds that the lease is still valid; infinite for a live grant.
-    #[napi(getter)]
-    pub fn remaining(&self) -> f64 {
-        if self.0.held().valid_until() == Moment::NEVER {
-            return f64::INFINITY;
+    #[napi]
+    pub fn remaining(&self, id: u32) -> f64 {
+        match self.grant(id) {
+            None => 0.0,
+            Some(grant) if grant.held().valid_until() == Moment::NEVER => f64::INFINITY,
+            Some(grant) => millis(grant.held().remaining()),
         }
-        millis(self.0.held().remaining())
-    }
-
-    /// When the slot began, in milliseconds since 1970, for a job that runs once per slot.
-    #[napi(getter)]
-    pub fn slot_start(&self) -> Option<f64> {
-        self.0.slot_start().map(since_1970)
     }
 
     /// Resolves when the lease is lost or was released.
     #[napi]
-    pub fn lost(&self) -> Operation {
-        let lost = self.0.lost();
-        Operation::sure(async move { settled(&lost.await) })
+    pub fn lost(&self, id: u32) -> Started {
+        self.about(self.grant(id), |grant| {
+            let lost = grant.lost();
+            self.drive(async move { Outcome::Reason(lost.await) })
+        })
     }
 
     /// Resolves when the lease is at risk or lost, or was released.
     #[napi]
-    pub fn at_risk(&self) -> Operation {
-        let at_risk = self.0.at_risk();
-        Operation::sure(async move { settled(&at_risk.await) })
+    pub fn at_risk(&self, id: u32) -> Started {
+        self.about(self.grant(id), |grant| {
+            let at_risk = grant.at_risk();
+            self.drive(async move { Outcome::Reason(at_risk.await) })
+        })
     }
 
     /// Renews the lease now.
     #[napi]
-    pub fn renew(&self) -> Operation {
-        Operation::new(self.0.renew(), |left| Settled::json(millis(left)))
+    pub fn renew(&self, id: u32) -> Started {
+        self.about(self.grant(id), |grant| {
+            self.start(grant.renew(), |left| Outcome::Data(json!(millis(left))))
+        })
     }
 
     /// Releases the name.
     #[napi]
-    pub fn release(&self) -> Operation {
-        Operation::new(self.0.release(), |outcome| match outcome {
-            Some(outcome) => release(outcome.into()),
-            None => release(Release { confirmed: true, held_for: None, lost: None, failure: None }),
+    pub fn release(&self, id: u32) -> Started {
+        self.about(self.remove(id), |grant| {
+            self.start(grant.release(), |outcome| {
+                let nothing =
+                    Release { confirmed: true, held_for: None, lost: None, failure: None };
+                Outcome::Released(outcome.map_or(nothing, Release::from))
+            })
         })
     }
 
     /// Gives the lease out of this process.
     #[napi]
-    pub fn detach(&self) -> Operation {
-        Operation::new(self.0.detach(), |lease| Settled::json(json!(lease)))
+    pub fn detach(&self, id: u32) -> Started {
+        self.about(self.grant(id), |grant| {
+            self.start(grant.detach(), |lease| Outcome::Data(json!(lease)))
+        })
     }
 
     /// Stores the value of a leadership that observers see.
     #[napi]
-    pub fn proclaim(&self, value: String) -> Operation {
-        Operation::new(self.0.proclaim(value), |()| Settled::json(Value::Null))
+    pub fn proclaim(&self, id: u32, value: String) -> Started {
+        self.about(self.grant(id), |grant| {
+            self.start(grant.proclaim(value), |()| Outcome::Data(Value::Null))
+        })
     }
 
     /// Keeps the slot until its end: the job is done.
     #[napi]
-    pub fn finish(&self) -> Operation {
-        Operation::new(self.0.finish(), |()| Settled::json(Value::Null))
+    pub fn finish(&self, id: u32) -> Started {
+        self.about(self.remove(id), |grant| {
+            self.start(grant.finish(), |()| Outcome::Data(Value::Null))
+        })
     }
 
     /// Ends a job that has failed.
     #[napi]
-    pub fn fail(&self) -> Operation {
-        Operation::new(self.0.fail(), Settled::json)
+    pub fn fail(&self, id: u32) -> Started {
+        self.about(self.remove(id), |grant| {
+            self.start(grant.fail(), |is_kept| Outcome::Data(json!(is_kept)))
+        })
     }
 }

@@ -1,7 +1,7 @@
 //! The native half of the Node package `holdline`: the library's futures as JavaScript objects.
 //!
 //! `index.cjs` is what users import. This module has only what JavaScript cannot do: it starts
-//! requests (`operation`), wakes event loops (`notifier`), and turns arguments and results of one
+//! and wakes requests (`event_loop`), and turns arguments and results of one
 //! language into those of the other (`options`, `settled`). What they mean stands in
 //! `holdline-bindings`.
 //!
@@ -15,7 +15,6 @@ pub mod settled;
 
 // Public, since a test build of this crate has nobody who calls them.
 pub mod client;
+pub mod event_loop;
 pub mod grant;
-pub mod notifier;
-pub mod operation;
 mod options;

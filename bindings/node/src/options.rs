@@ -71,8 +71,9 @@ fn each_field(
 }
 
 /// The options that are set, with their names as the library spells them.
-pub(crate) fn given(options: &Object<'_>) -> Result<Vec<(String, Value)>> {
-    let fields = each_field(options, Value::of)?.into_iter();
+pub(crate) fn given(options: Option<Object<'_>>) -> Result<Vec<(String, Value)>> {
+    let Some(options) = options else { return Ok(Vec::new()) };
+    let fields = each_field(&options, Value::of)?.into_iter();
     Ok(fields.map(|(name, value)| (snake_case(&name), value)).collect())
 }
 

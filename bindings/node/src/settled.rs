@@ -1,10 +1,12 @@
-//! What became of a request, as JavaScript gets it: plain data as JSON, and what has a life of its
-//! own as objects. Their methods stand in `client` and `grant`.
+//! What became of a request, as JavaScript gets it: what each lock needs as values, other data as
+//! JSON. The methods of a client stand in `client`.
 
 use holdline::LockError;
 use holdline::admin::json::HolderJson;
+use holdline_bindings::Grant;
 use holdline_bindings::options::Mistake;
-use holdline_bindings::words::{self, Detail, Reason};
+use holdline_bindings::words::{self, Detail, Reason, Release};
+use napi::bindgen_prelude::BigInt;
 use napi_derive::napi;
 use serde_json::{Value, json};
 
@@ -12,22 +14,60 @@ use serde_json::{Value, json};
 #[napi]
 pub struct Client(pub(crate) holdline::Client);
 
-/// A grant. Dropped, it is given up.
-#[napi]
-pub struct Grant(pub(crate) holdline_bindings::Grant);
+/// What the library made of a request.
+pub(crate) enum Outcome {
+    Grants(Vec<Grant>),
+    Client(holdline::Client),
+    Released(Release),
+    Reason(Reason),
+    Data(Value),
+    Failure(Failure),
+}
 
-/// What became of a request: one of these.
+/// What became of a request: one of these, and its key.
 #[napi(object, object_from_js = false)]
 #[derive(Default)]
 pub struct Settled {
+    /// The key of the operation.
+    pub key: u32,
     /// What was acquired.
-    pub grants: Option<Vec<Grant>>,
+    pub grants: Option<Vec<Granted>>,
     /// A connection.
     pub client: Option<Client>,
+    /// How a lease was released.
+    pub released: Option<Released>,
+    /// Why a lease is lost or at risk, or that it was released.
+    pub why: Option<Why>,
     /// Plain data, as JSON.
     pub json: Option<String>,
     /// Why it failed.
     pub failure: Option<Failure>,
+}
+
+/// A grant: its number, the lock name, the proof of the grant in full, the mode's word, the fencing
+/// token, and when the slot began, in milliseconds since 1970. An array, since that costs less.
+pub type Granted = (u32, String, String, &'static str, BigInt, Option<f64>);
+
+/// How a lease was released.
+#[napi(object, object_from_js = false)]
+pub struct Released {
+    /// The store confirmed it.
+    pub confirmed: bool,
+    /// How long it was held, in milliseconds, unless it was lost before.
+    pub held_for: Option<f64>,
+    /// Why it had been lost before.
+    pub lost: Option<Why>,
+    /// Why the store did not confirm.
+    pub failure: Option<String>,
+}
+
+/// Why a lease is lost or at risk.
+#[napi(object, object_from_js = false)]
+pub struct Why {
+    /// The word.
+    pub word: &'static str,
+    /// The text.
+    pub text: String,
 }
 
 /// A failure.
@@ -48,53 +88,89 @@ pub struct Failure {
 }
 
 impl Settled {
-    /// Plain data.
-    pub(crate) fn json(value: impl Into<Value>) -> Settled {
-        Settled { json: Some(value.into().to_string()), ..Settled::default() }
+    /// What is known at once, without a request.
+    pub(crate) fn of(outcome: Outcome) -> Settled {
+        Settled::new(0, outcome, |_| 0)
     }
 
-    /// What was acquired.
-    pub(crate) fn grants(grants: Vec<holdline_bindings::Grant>) -> Settled {
-        let grants = grants.into_iter().map(Grant).collect();
-        Settled { grants: Some(grants), ..Settled::default() }
+    /// Converts an outcome; `hold` takes a grant over, and returns its number.
+    pub(crate) fn new(key: u32, outcome: Outcome, hold: impl Fn(Grant) -> u32) -> Settled {
+        let mut settled = Settled { key, ..Settled::default() };
+        match outcome {
+            Outcome::Grants(grants) => {
+                let grants = grants.into_iter();
+                settled.grants = Some(grants.map(|grant| granted(grant, &hold)).collect());
+            }
+            Outcome::Client(client) => settled.client = Some(Client(client)),
+            Outcome::Released(release) => settled.released = Some(Released::from(release)),
+            Outcome::Reason(reason) => settled.why = Some(Why::from(reason)),
+            Outcome::Data(data) => settled.json = Some(data.to_string()),
+            Outcome::Failure(failure) => settled.failure = Some(failure),
+        }
+        settled
     }
 }
 
-impl From<&LockError> for Settled {
-    fn from(error: &LockError) -> Settled {
+fn granted(grant: Grant, hold: impl Fn(Grant) -> u32) -> Granted {
+    let held = grant.held();
+    let name = held.name().as_str().to_owned();
+    let lease_id = held.lease_id().to_hex();
+    let mode = held.mode().word();
+    let token = BigInt::from(held.fencing_token().get());
+    let slot_start = grant.slot_start().map(since_1970);
+    (hold(grant), name, lease_id, mode, token, slot_start)
+}
+
+impl From<Release> for Released {
+    fn from(release: Release) -> Released {
+        Released {
+            confirmed: release.confirmed,
+            held_for: release.held_for.map(millis),
+            lost: release.lost.map(Why::from),
+            failure: release.failure,
+        }
+    }
+}
+
+impl From<Reason> for Why {
+    fn from(reason: Reason) -> Why {
+        Why { word: reason.word, text: reason.text }
+    }
+}
+
+impl From<&LockError> for Outcome {
+    fn from(error: &LockError) -> Outcome {
         let details = words::details(error).into_iter();
         let details: serde_json::Map<_, _> =
             details.map(|(name, detail)| (name.to_owned(), value_of(detail))).collect();
-        let failure = Failure {
+        Outcome::Failure(Failure {
             kind: error.kind().word(),
             message: error.to_string(),
             certainty: error.certainty().word(),
             engine: error.engine().to_owned(),
             name: error.name().map(|name| name.as_str().to_owned()),
             details: Value::Object(details).to_string(),
-        };
-        Settled { failure: Some(failure), ..Settled::default() }
+        })
     }
 }
 
-impl From<Mistake> for Settled {
-    fn from(mistake: Mistake) -> Settled {
+impl From<Mistake> for Outcome {
+    fn from(mistake: Mistake) -> Outcome {
         let message = match mistake {
             Mistake::Type { field, wanted, given } => {
                 format!("`{}` is {wanted}, not {given}", camel_case(&field))
             }
             Mistake::Unknown(key) => format!("there is no option `{}`", camel_case(&key)),
-            Mistake::Value(error) => return Settled::from(&error),
+            Mistake::Value(error) => return Outcome::from(&error),
         };
-        let failure = Failure {
+        Outcome::Failure(Failure {
             kind: "type",
             message,
             certainty: "not_applied",
             engine: "holdline".to_owned(),
             name: None,
             details: "{}".to_owned(),
-        };
-        Settled { failure: Some(failure), ..Settled::default() }
+        })
     }
 }
 
@@ -116,11 +192,6 @@ pub(crate) fn millis(time: std::time::Duration) -> f64 {
 /// A moment as JavaScript has it.
 pub(crate) fn since_1970(time: std::time::SystemTime) -> f64 {
     time.duration_since(std::time::UNIX_EPOCH).map_or(0.0, millis)
-}
-
-/// The word and the text of a reason.
-pub(crate) fn reason(reason: &Reason) -> Value {
-    json!({ "word": reason.word, "text": reason.text })
 }
 
 /// Spells a name as JavaScript does.

@@ -161,6 +161,21 @@ test('a lease that is revoked is at risk, and still valid', async () => {
   await revoke;
 });
 
+test('a grant that is given up in the turn in which it comes is given back', async () => {
+  const url = await stores.url('redis');
+  const client = await clientOf(url);
+  const lock = await client.lock(aName(), { leaseDuration: 1000, keep: 'fixed' });
+  const controller = new AbortController();
+  lock.signal.addEventListener('abort', () => controller.abort(new Error('given up')));
+  await redis(url, 'CLIENT PAUSE 2000 ALL');
+  const other = aName();
+  const waits = client.lock(other, { signal: controller.signal, leaseDuration: LONG });
+  // The event loop finds both at once: first the loss, then the grant.
+  block(4000);
+  await assert.rejects(waits, /given up/);
+  await (await client.lock(other, { wait: SOON })).release();
+});
+
 test('what was locked together is lost together', async () => {
   const { urls } = await stores.mortal('redis');
   const client = await clientOf(urls[0]);

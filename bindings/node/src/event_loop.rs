@@ -72,6 +72,13 @@ pub struct EventLoop {
     grants: Mutex<HashMap<u32, Arc<Grant>>>,
 }
 
+impl Drop for EventLoop {
+    /// A worker that is terminated ends no batch. What it gives up is sent at once.
+    fn drop(&mut self) {
+        batch::end();
+    }
+}
+
 impl EventLoop {
     fn number(&self) -> u32 {
         self.next.fetch_add(1, Ordering::Relaxed)

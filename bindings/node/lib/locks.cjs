@@ -1,7 +1,8 @@
 'use strict';
 // What is held.
 
-const timers = require('node:timers');
+// Now, so that tests of a program that mock timers later do not have this one.
+const { setTimeout } = require('node:timers');
 
 const { lostError, riskError } = require('./errors.cjs');
 const { eventLoop, follow, look, request } = require('./loop.cjs');
@@ -21,7 +22,7 @@ const garbage = new FinalizationRegistry((grant) => grant.giveUp());
 let grownUp = null;
 
 function letGrow() {
-  grownUp ??= timers.setTimeout(() => {
+  grownUp ??= setTimeout(() => {
     grownUp = null;
     for (const grant of held) grant.watch();
   }, YOUNG).unref();

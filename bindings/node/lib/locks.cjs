@@ -108,8 +108,8 @@ class Lock {
     if (this.#release === undefined && !this.#isDetached) kept.add(this);
   }
 
-  renew() {
-    return answer(this.#grant.renew());
+  async renew(leaseDuration) {
+    return answer(this.#grant.renew(leaseDuration));
   }
 
   release() {

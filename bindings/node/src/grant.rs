@@ -2,11 +2,13 @@
 
 use holdline::clock::Moment;
 use holdline_bindings::words::{Reason, Release};
-use napi::bindgen_prelude::BigInt;
+use napi::Result;
+use napi::bindgen_prelude::{BigInt, Unknown};
 use napi_derive::napi;
 use serde_json::{Value, json};
 
 use crate::operation::Operation;
+use crate::options;
 use crate::settled::{Grant, Settled, millis, reason, since_1970};
 
 /// A release, as JSON.
@@ -84,10 +86,20 @@ impl Grant {
         Operation::sure(async move { settled(&at_risk.await) })
     }
 
-    /// Renews the lease now.
+    /// Renews the lease now, for this duration if there is one.
+    ///
+    /// # Errors
+    /// The value cannot be read.
     #[napi]
-    pub fn renew(&self) -> Operation {
-        Operation::new(self.0.renew(), |left| Settled::json(millis(left)))
+    pub fn renew(&self, lease_duration: Option<Unknown<'_>>) -> Result<Operation> {
+        let settled = |left| Settled::json(millis(left));
+        let Some(duration) = lease_duration.map(options::Value::of).transpose()? else {
+            return Ok(Operation::new(self.0.renew(), settled));
+        };
+        let duration = options::time("lease_duration", &duration);
+        Ok(Operation::checked(
+            duration.map(|duration| Operation::new(self.0.renew_for(duration), settled)),
+        ))
     }
 
     /// Releases the name.

@@ -123,8 +123,11 @@ export class Lock {
    * `details.reason` is `revoked`, `not_renewed` or `runs_out`; a `LostError` once it is lost.
    */
   readonly atRisk: AbortSignal;
-  /** Renews now, and returns the milliseconds that are left. */
-  renew(): Promise<number>;
+  /**
+   * Renews now, and returns the milliseconds that are left. A duration that is longer than that of
+   * the lease counts for all later renewals too; the lease is never shortened.
+   */
+  renew(leaseDuration?: Time): Promise<number>;
   /** Releases. For a lock that was lost it rejects nothing: the outcome says so. */
   release(): Promise<Release>;
   /** Gives the lease out of this process: it is not renewed, and ends after its duration. */

@@ -13,21 +13,21 @@
 // - Events come once for each look, not for each server: `error` (5) for all, `clientError` (4) for
 //   all but a busy lock.
 // - `using` renews at a third of the lease. `automaticExtensionThreshold` is only checked.
-// - `extend` never shortens a lease, and returns the same lock. Over several servers it cannot go
-//   beyond the duration of the acquisition.
+// - `extend` never shortens a lease, and returns the same lock.
 // - A release or an extension of a lost lock fails at once, and is not tried again.
 // - A duration is from 50 ms to 24 h; `driftFactor` only shortens `expiration`.
 // - Several resources are locked one after the other, in byte order. All or none is returned.
-// - `value` is the lease id. Over several servers it is the value of the keys; with one server that
-//   begins with it.
-// - Over several servers, `quit` and the end of the process release the lock; with one server it
-//   stays until its expiry, as with redlock. No two of the clients may lead to one server.
+// - `value` is the lease id. Over several servers and on a cluster it is the value of the keys; else
+//   that begins with it.
+// - Over several servers and on a cluster, `quit` and the end of the process release the lock; else
+//   it stays until its expiry, as with redlock. No two of the clients may lead to one server.
 // - A `Lock` cannot be made anew from its `value`, as in another process.
-// - Scripts of the caller's own are refused, and so are Sentinels and clusters.
-// - `fencingToken` is new, with one server: the number to hand to the resource.
+// - Scripts of the caller's own are refused.
+// - Behind Sentinels a lease is 60 s at most, and after a promotion nothing is granted for a while.
+// - `fencingToken` is new, with one server or Sentinels: the number to hand to the resource.
 //
 // A URL of Holdline may stand in place of the clients, for what they cannot tell: authorities of TLS,
-// or the tokens of `redlock://`. `lock`, `lockWithOptions`, `disposer`, a callback and a resource
+// the password of Sentinels, or the tokens of `redlock://`. `lock`, `lockWithOptions`, `disposer`, a callback and a resource
 // that is a string mean version 4: `attempts` is a number, the error is a `LockError`, the promise is
 // bluebird's if that is installed. All else means version 5.
 'use strict';
@@ -117,11 +117,10 @@ const kept = new Set();
 
 /** What one acquisition holds: leases as plain data, or locks of this process. */
 class Holding {
-  constructor(client, locks, leases, duration) {
+  constructor(client, locks, leases) {
     this.client = client;
     this.locks = locks;
     this.leases = leases;
-    this.duration = duration;
   }
 
   keepUntil(expiration) {
@@ -143,15 +142,8 @@ class Holding {
   }
 
   async renew(duration) {
-    if (this.leases) {
-      await Promise.all(this.leases.map((lease) => this.client.renew(lease, duration)));
-      return;
-    }
-    if (duration > this.duration) {
-      const says = `over several servers a lease of ${this.duration} ms cannot be extended by more`;
-      throw new RangeError(`${says}, as by ${duration}: acquire it for longer`);
-    }
-    await Promise.all(this.locks.map((lock) => lock.renew()));
+    const { client, leases, locks } = this;
+    await Promise.all(leases?.map((lease) => client.renew(lease, duration)) ?? locks.map((lock) => lock.renew(duration)));
   }
 
   async release() {
@@ -186,7 +178,7 @@ class Lock {
     return this.fencingTokens?.[0];
   }
 
-  /** In the order of the resources; undefined over several servers, which give none. */
+  /** In the order of the resources; undefined over several servers and on a cluster, which give none. */
   get fencingTokens() {
     const holding = this[HOLDING];
     if (!holding?.leases) return undefined;
@@ -366,7 +358,7 @@ class Redlock extends EventEmitter {
 
   /** Takes all names, and returns the time until which the servers keep them at least. */
   async #take(client, names, duration, wait) {
-    const isData = !/^redlocks?:.*fencing=off/.test(this.#url);
+    const isData = !/[?&]fencing=off(&|$)/.test(this.#url);
     const many = names.length > 1;
     // Of many, the first ones are renewed while it waits for the others.
     const keep = isData ? (many ? 'renewed' : 'detached') : 'fixed';
@@ -376,7 +368,7 @@ class Redlock extends EventEmitter {
       const granted = Date.now();
       const first = Math.max(began, granted - duration + locks[0].remaining);
       const leases = isData ? await Promise.all(locks.map((lock) => lock.detach())) : undefined;
-      const holding = new Holding(client, locks.map(labelOf), leases, duration);
+      const holding = new Holding(client, locks.map(labelOf), leases);
       if (!isData) holding.locks = locks;
       if (many && !isData) await holding.renew(duration);
       return { holding, until: (many ? granted : first) + duration };

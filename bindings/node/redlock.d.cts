@@ -96,7 +96,7 @@ declare namespace Redlock {
     readonly attempts: A;
     /** In milliseconds since 1970; 0 once it was released. */
     expiration: number;
-    /** The number to hand to the resource, which rejects smaller ones; with one server. */
+    /** The number to hand to the resource, which rejects smaller ones; with one server or Sentinels. */
     readonly fencingToken: bigint | undefined;
     /** One for each resource. */
     readonly fencingTokens: bigint[] | undefined;

@@ -1,14 +1,15 @@
-// The types for `import`.
-import Redlock from './redlock.cjs';
-
-export default Redlock;
-export { ExecutionError, Lock, LockError, ResourceLockedError } from './redlock.cjs';
-export type {
-  Attempts,
-  Callback,
-  ExecutionResult,
-  ExecutionStats,
-  RedlockAbortSignal,
-  RedlockClient,
-  Settings,
+// The types for `import`: those of redlock.d.cts, which `export *` cannot pass on (TS2498).
+export {
+  default,
+  ExecutionError,
+  Lock,
+  LockError,
+  ResourceLockedError,
+  type Attempts,
+  type Callback,
+  type ExecutionResult,
+  type ExecutionStats,
+  type RedlockAbortSignal,
+  type RedlockClient,
+  type Settings,
 } from './redlock.cjs';

@@ -75,6 +75,14 @@ pub(crate) fn prepare_cpython() -> Result<(), String> {
     cpython::cpython(&ground()?).map_err(|why| format!("CPython: {why}"))
 }
 
+/// Prepares a newer Node, and what the tests of the Node package need.
+///
+/// # Errors
+/// As [`prepare`].
+pub(crate) fn prepare_node() -> Result<(), String> {
+    node(&ground()?).map_err(|why| format!("the npm peers: {why}"))
+}
+
 /// Prepares the peers of the section `peers`, and returns their paths.
 ///
 /// # Errors

@@ -62,7 +62,7 @@ usage: cargo xtask VERB
   package wheel     the Python package with the command line in it: target/python/dist
   package node      the Node package with the addon in it: target/node
   dist              a static binary with its pages and completions: target/static
-  portable          library and Python package without `local`, checked for other systems
+  portable          library, Python and Node package without `local`, checked for other systems
   interop prepare   the other libraries that the interop tests run, from their registries";
 
 fn main() -> ExitCode {

@@ -1,5 +1,5 @@
 //! What is there without the engine of one machine: the library, checked for macOS and Windows, and
-//! the Python package, checked for macOS.
+//! the Python and the Node package, checked for macOS.
 //!
 //! Nothing is linked or run, so no C compiler for those systems is needed: the few crates that
 //! compile C get a program that does nothing.
@@ -24,7 +24,8 @@ pub(crate) fn check() -> Result<(), String> {
     for target in [MACOS[0], MACOS[1], WINDOWS] {
         check_for(target, &library)?;
     }
-    MACOS.iter().try_for_each(|target| check_for(target, &["-p", "holdline-python"]))
+    let packages = ["-p", "holdline-python", "-p", "holdline-node"];
+    MACOS.iter().try_for_each(|target| check_for(target, &packages))
 }
 
 fn check_for(target: &str, package: &[&str]) -> Result<(), String> {

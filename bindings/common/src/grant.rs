@@ -192,6 +192,18 @@ impl Grant {
         async move { library.lock().await.as_ref().ok_or(ended)?.guard().renew().await }
     }
 
+    /// Renews the lease now for this duration, as [`Guard::renew_for`].
+    pub fn renew_for(
+        &self,
+        lease_duration: Duration,
+    ) -> impl Future<Output = Result<Duration, LockError>> + Send + use<> {
+        let (library, ended) = self.parts();
+        async move {
+            let library = library.lock().await;
+            library.as_ref().ok_or(ended)?.guard().renew_for(lease_duration).await
+        }
+    }
+
     /// Releases the name; `None` for a slot that was given back and has no outcome.
     pub fn release(
         &self,

@@ -226,8 +226,8 @@ class Lock {
     return this.#grant.atRisk;
   }
 
-  renew() {
-    return answer(() => eventLoop.renew(this.#grant.id));
+  async renew(leaseDuration) {
+    return answer(() => eventLoop.renew(this.#grant.id, leaseDuration));
   }
 
   release() {

@@ -19,7 +19,7 @@ function load() {
   } catch (cause) {
     const message =
       `holdline: ${file} cannot be loaded on ${PLATFORM} with Node ${process.version}. ` +
-      'Packages have the addon for Linux on x64 with glibc; elsewhere, build it from source';
+      'Packages have the addon for Linux with glibc 2.34 on x64 and arm64; elsewhere, build it from source';
     throw new Error(message, { cause });
   }
 }

@@ -7,10 +7,13 @@ use holdline::{Certainty, ErrorKind, LockError, LostReason};
 use holdline_bindings::Grant;
 use holdline_bindings::options::Mistake;
 use holdline_bindings::words::Release;
+use napi::Result;
+use napi::bindgen_prelude::Unknown;
 use napi_derive::napi;
 use serde_json::{Value, json};
 
 use crate::event_loop::{EventLoop, Started};
+use crate::options;
 use crate::settled::{Outcome, millis};
 
 impl EventLoop {
@@ -60,12 +63,23 @@ impl EventLoop {
         })
     }
 
-    /// Renews the lease now.
+    /// Renews the lease now, for this duration if there is one.
+    ///
+    /// # Errors
+    /// The value cannot be read.
     #[napi]
-    pub fn renew(&self, id: u32) -> Started {
-        self.about(self.grant(id), |grant| {
-            self.start(grant.renew(), |left| Outcome::Data(json!(millis(left))))
-        })
+    pub fn renew(&self, id: u32, lease_duration: Option<Unknown<'_>>) -> Result<Started> {
+        let duration = lease_duration.map(options::Value::of).transpose()?;
+        let duration = duration.map(|value| options::time("lease_duration", &value)).transpose();
+        Ok(self.checked(duration, |duration| {
+            self.about(self.grant(id), |grant| {
+                let renewed = |left| Outcome::Data(json!(millis(left)));
+                match duration {
+                    None => self.start(grant.renew(), renewed),
+                    Some(duration) => self.start(grant.renew_for(duration), renewed),
+                }
+            })
+        }))
     }
 
     /// Releases the name.

@@ -41,6 +41,9 @@ for (const engine of ['memory', 'local', 'redis', 'redlock', 'postgres']) {
       assert.ok(lock.isValid && lock.remaining > 0);
       assert.ok(await isHeld(client, name));
       assert.ok((await lock.renew()) > 0);
+      assert.ok((await lock.renew('45s')) > 35_000);
+      assert.ok((await lock.renew()) > 35_000, 'later ones are as long');
+      await assert.rejects(lock.renew('25h'), InvalidError);
       const outcome = await lock.release();
       assert.equal(outcome.confirmed, true);
       assert.ok(outcome.heldFor > 0);

@@ -25,17 +25,38 @@ const ONCE = { retryCount: 0 };
 const PATIENT = { retryCount: 6000, retryDelay: 20, retryJitter: 0 };
 
 let running;
-/** Clients of ioredis: one, and one for each of three other servers. */
+/** Clients of ioredis: of one server, of each of three others, of a cluster, and of Sentinels. */
 let clients;
+const others = [];
 before(async () => {
-  running = await servers('redis', 4);
+  const kinds = [servers('redis', 4), servers('redis-cluster'), servers('sentinel')];
+  const started = await Promise.allSettled(kinds);
+  others.push(...started.slice(1).flatMap(({ value }) => value ?? []));
+  running = started[0].value;
+  for (const { reason } of started) if (reason) throw reason;
+  const [cluster, group] = others.map(({ urls: [url] }) => addressesOf(url));
   const all = running.urls.map((url) => new Redis(url));
-  clients = { 'one server': all.slice(0, 1), 'three servers': all.slice(1) };
+  clients = {
+    'one server': all.slice(0, 1),
+    'three servers': all.slice(1),
+    'a cluster': [new Redis.Cluster(cluster.nodes)],
+    'a group of Sentinels': [new Redis({ sentinels: group.nodes, name: group.name })],
+  };
 });
 after(async () => {
-  for (const client of Object.values(clients).flat()) client.disconnect();
-  await running?.stop();
+  for (const client of Object.values(clients ?? {}).flat()) client.disconnect();
+  await Promise.all([running, ...others].map((one) => one?.stop()));
 });
+
+/** The nodes in the URL of a cluster or of Sentinels, and the name of the group. */
+function addressesOf(url) {
+  const [, nodes, name] = /^[a-z+-]+:\/\/([^/?]+)(?:\/([^/?]+))?/.exec(url);
+  const addresses = nodes.split(',').map((node) => node.split(':'));
+  return { nodes: addresses.map(([host, port]) => ({ host, port: Number(port) })), name };
+}
+
+/** The value of a lock's key. */
+const valueAt = (place, name) => clients[place][0].get(name);
 
 const pause = () => new Promise((resolve) => setTimeout(resolve, 20));
 let names = 0;
@@ -51,7 +72,7 @@ async function isBusy(acquiring) {
 }
 
 for (const [version, Original] of Object.entries(ORIGINALS)) {
-  for (const place of ['one server', 'three servers']) {
+  for (const place of ['one server', 'three servers', 'a cluster', 'a group of Sentinels']) {
     test(`${version} and the drop-in exclude each other on ${place}`, async () => {
       const sides = [new Original(clients[place], ONCE), new Redlock(clients[place], ONCE)];
       for (const [holder, other] of [sides, sides.toReversed()]) {
@@ -91,7 +112,8 @@ for (const [version, Original] of Object.entries(ORIGINALS)) {
     test(`${version} and the drop-in exclude each other for several resources on ${place}`, async () => {
       const sides = [new Original(clients[place], ONCE), new Redlock(clients[place], ONCE)];
       for (const [holder, other] of [sides, sides.toReversed()]) {
-        const [one, two, three] = [fresh(), fresh(), fresh()];
+        // On a cluster, redlock's resources have one slot.
+        const [one, two, three] = [fresh(), fresh(), fresh()].map((name) => `${name}{slot}`);
         const lock = await holder.acquire([two, one], LONG);
         assert.ok(await isBusy(other.acquire([three, two], LONG)));
         // All or none.
@@ -150,7 +172,7 @@ function deleteSoon(place, name) {
   }, 100);
 }
 
-for (const place of ['one server', 'three servers']) {
+for (const place of ['one server', 'three servers', 'a cluster', 'a group of Sentinels']) {
   test(`using runs under a lease that is renewed, and aborts when it is lost, on ${place}`, async () => {
     const redlock = new Redlock(clients[place]);
     const name = fresh();
@@ -175,7 +197,7 @@ for (const place of ['one server', 'three servers']) {
 }
 
 test('a lost lock can neither be released nor extended', async () => {
-  for (const place of ['one server', 'three servers']) {
+  for (const place of Object.keys(clients)) {
     const redlock = new Redlock(clients[place]);
     const [one, two] = [await redlock.acquire([fresh()], LONG), await redlock.lock(fresh(), LONG)];
     for (const lock of [one, two]) {
@@ -188,14 +210,42 @@ test('a lost lock can neither be released nor extended', async () => {
   }
 });
 
-test('over several servers a lease cannot be extended beyond its duration', async () => {
-  const redlock = new Redlock(clients['three servers']);
-  const lock = await redlock.acquire([fresh()], LONG);
-  await assert.rejects(lock.extend(2 * LONG), (error) => /acquire it for longer/.test(error.cause.message));
-  await lock.extend(LONG / 2);
-  assert.equal(lock.fencingToken, undefined);
-  // The value of the keys, as with redlock.
-  assert.equal(await clients['three servers'][0].get(lock.resources[0]), lock.value);
+test('a lease is extended beyond its duration, and never shortened', async () => {
+  for (const [place, [client]] of Object.entries(clients)) {
+    const redlock = new Redlock(clients[place]);
+    const lock = await redlock.acquire([fresh()], LONG / 2);
+    await lock.extend(LONG);
+    assert.ok(lock.expiration > Date.now() + LONG / 2, place);
+    await lock.extend(LONG / 2);
+    assert.ok((await client.pttl(lock.resources[0])) > LONG / 2, place);
+    await lock.release();
+    await assert.rejects(lock.release(), ExecutionError);
+  }
+});
+
+test('over several servers and on a cluster there is no token, and the value is that of the keys', async () => {
+  for (const place of ['three servers', 'a cluster']) {
+    const lock = await new Redlock(clients[place]).acquire([fresh()], LONG);
+    assert.equal(lock.fencingToken, undefined);
+    assert.equal(await valueAt(place, lock.resources[0]), lock.value);
+    await lock.release();
+  }
+  const lock = await new Redlock(clients['a group of Sentinels']).acquire([fresh()], LONG);
+  assert.ok(lock.fencingToken > 0n);
+  assert.ok((await valueAt('a group of Sentinels', lock.resources[0])).startsWith(lock.value));
+  await lock.release();
+});
+
+test('on a cluster, resources of several slots are locked, also by a client of node-redis', async () => {
+  const { createCluster } = require('redis5');
+  const [{ urls }] = others;
+  const rootNodes = addressesOf(urls[0]).nodes.map((socket) => ({ socket }));
+  const redlock = new Redlock([createCluster({ rootNodes })]);
+  const names = Array.from({ length: 5 }, fresh);
+  const lock = await redlock.acquire(names, LONG);
+  for (const name of names) {
+    assert.ok(await isBusy(new ORIGINALS['redlock 5'](clients['a cluster'], ONCE).acquire([name], LONG)));
+  }
   await lock.release();
   await assert.rejects(lock.release(), ExecutionError);
 });
@@ -248,7 +298,9 @@ test('clients of node-redis and with a key prefix lock the keys of their origina
 });
 
 test('the URL is that of the clients, or they are refused with the reason', () => {
-  const { createClient } = require('redis5');
+  const { createClient, createCluster, createSentinel } = require('redis5');
+  const cluster = (nodes, options) => new Redis.Cluster(nodes, { lazyConnect: true, ...options });
+  const sentinels = (options) => offline({ sentinels: [{ host: 'h' }, { host: 'i', port: 7 }], name: 'm', ...options });
   const offline = (...words) => new Redis(...words, { lazyConnect: true });
   const several = (...urls) => urls.map((url) => offline(url));
   const keys = 'dialect=plain&key_template={name}';
@@ -262,6 +314,17 @@ test('the URL is that of the clients, or they are refused with the reason', () =
     [[createClient({ socket: { path: '/r' }, database: 3 })], `redis+unix:///r?db=3&${keys}`],
     [several('redis://a', 'redis://b:1', 'redis://c'), `redlock://a:6379,b:1,c:6379/0?${keys}&fencing=off`],
     [['redlock://a,b,c?x=y'], 'redlock://a,b,c?x=y'],
+    [[cluster(['redis://h:1', { host: '::1', port: '2' }, 3, 'i'])], `redis-cluster://h:1,[::1]:2,127.0.0.1:3,i:6379?${keys}&fencing=off`],
+    [[cluster(['rediss://u:p%20w@h'])], `rediss-cluster://u:p%20w@h:6379?${keys}&fencing=off`],
+    [
+      [cluster([{ host: 'h' }], { redisOptions: { username: 'u', password: 'p', tls: {} }, keyPrefix: '{a}' })],
+      'rediss-cluster://u:p@h:6379?dialect=plain&key_template=%7Ba%7D{name}&fencing=off',
+    ],
+    [[createCluster({ rootNodes: [{ url: 'redis://:p@h:1' }, { socket: { host: 'i' }, password: 'p' }] })], `redis-cluster://:p@h:1,i:6379?${keys}&fencing=off`],
+    [[createCluster({ rootNodes: [{ url: 'redis://h' }], defaults: { username: 'u', password: 'p', socket: { tls: true } } })], `rediss-cluster://u:p@h:6379?${keys}&fencing=off`],
+    [[sentinels()], `redis+sentinel://h:26379,i:7/m/0?${keys}`],
+    [[sentinels({ username: 'u', password: 'p', db: 2, name: 'a b', keyPrefix: 'x:' })], 'redis+sentinel://u:p@h:26379,i:7/a%20b/2?dialect=plain&key_template=x:{name}'],
+    [[sentinels({ tls: {}, sentinelTLS: {}, enableTLSForSentinelMode: true })], `rediss+sentinel://h:26379,i:7/m/0?${keys}`],
   ];
   for (const [given, url] of good) assert.equal(urlOf(given), url);
   const bad = [
@@ -270,9 +333,17 @@ test('the URL is that of the clients, or they are refused with the reason', () =
     [several('redis://a', 'rediss://b'), /differ in `tls`/],
     [[offline({ host: 'h', tls: { ca: 'x' } })], /`tls.ca` has no place in a URL/],
     [[createClient({ socket: { tls: true, rejectUnauthorized: false } })], /`tls.rejectUnauthorized`/],
-    [[offline({ sentinels: [{ host: 'h' }], name: 'm' })], /Sentinels or a cluster/],
-    [[new Redis.Cluster(['redis://h:1'], { lazyConnect: true })], /Sentinels or a cluster/],
-    [[createClient({ credentialsProvider: { type: 'x' } })], /provider of credentials/],
+    [[createClient({ credentialsProvider: { type: 'x' } })], /`credentialsProvider` has no place in a URL/],
+    [[cluster(['redis://h']), cluster(['redis://i'])], /a client alone/],
+    [[cluster(['redis://h', 'rediss://i'])], /the nodes differ in `tls`/],
+    [[cluster(['redis://h'], { natMap: { 'a:1': { host: 'b', port: 1 } } })], /`natMap` has no place in a URL/],
+    [[cluster([{ host: 'h', tls: { ca: 'x' } }])], /`tls.ca` has no place/],
+    [[createCluster({ rootNodes: [{ url: 'redis://h' }], nodeAddressMap: {} })], /`nodeAddressMap` has no place/],
+    [[createSentinel({ name: 'm', sentinelRootNodes: [{ host: 'h', port: 1 }] })], /`redis\+sentinel:/],
+    [[sentinels({ sentinelPassword: 'x' })], /`sentinelPassword` .* `sentinel_password_file=`/],
+    [[sentinels({ sentinelTLS: {} })], /`sentinelTLS` and `enableTLSForSentinelMode` differ/],
+    [[sentinels({ role: 'slave' })], /locks are on the master/],
+    [[sentinels({ natMap: {} })], /`natMap` has no place/],
     [['redis://h', 'redis://i'], /one URL stands in place/],
     [[{}], /not a client of ioredis or node-redis/],
   ];

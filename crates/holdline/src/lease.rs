@@ -304,7 +304,7 @@ impl Guard {
     /// # }
     /// ```
     pub async fn detach(self) -> Result<Lease, DetachError> {
-        let lease_duration = self.grant.plan.hold.duration();
+        let lease_duration = self.grant.hold().duration();
         detach_to(self, lease_duration).await
     }
 }

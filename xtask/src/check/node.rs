@@ -5,6 +5,7 @@ use super::Outcome;
 use super::counts::Counts;
 use super::python::{Run, judged};
 use crate::cargo::{cargo, root};
+use crate::interop;
 use crate::metadata::Metadata;
 use crate::process;
 use std::fs;
@@ -15,8 +16,8 @@ use std::time::Duration;
 
 /// How long a program may print nothing.
 const LIMIT: Option<Duration> = Some(Duration::from_secs(10 * 60));
-/// The file by which Node loads the native module, on the platform of the packages.
-const ADDON: &str = "holdline.linux-x64-gnu.node";
+/// The newest C library that a package may need: that of RHEL 9, Ubuntu 22.04 and Debian 12.
+const GLIBC: u32 = 34;
 /// The smallest programs that show that the installed package works.
 const HELLO: [(&str, &str); 2] = [
     (
@@ -46,21 +47,29 @@ pub(crate) fn run() -> Outcome {
         ground.build()?;
         let addon = ground.target.join("debug/libholdline_node.so");
         ground.pack(&addon)?;
-        copy(&addon, &ground.package.join(ADDON))?;
+        copy(&addon, &ground.package.join(addon_file()))?;
         ground.tests(&mut counts)
     });
     (counts, outcome)
 }
 
-/// Builds the tarball as it is shipped, and tries it.
+/// Builds the tarball as it is shipped, and tries it on this machine's Node and on a newer one. It
+/// has the addon of this machine's processor; the release puts those of all into one.
 ///
 /// # Errors
 /// What could not be built or run.
 pub(crate) fn package() -> Result<(), String> {
+    interop::prepare_node()?;
     let ground = Ground::new()?;
     let build = ["build", "--locked", "--release", "-p", "holdline-node"];
     process::watch(&mut cargo(&build), None, |_| ())?;
-    let tarball = ground.pack(&ground.target.join("release/libholdline_node.so"))?;
+    let addon = ground.target.join("release/libholdline_node.so");
+    let tarball = ground.pack(&addon)?;
+    ground.say_hello(&ground.modules.join(".bin/node"))?;
+    let needed = glibc_of(&fs::read(&addon).map_err(|why| why.to_string())?);
+    if needed > GLIBC {
+        return Err(format!("the addon needs glibc 2.{needed}, and the docs say 2.{GLIBC}"));
+    }
     println!("package: {}", tarball.display());
     Ok(())
 }
@@ -102,7 +111,8 @@ impl Ground {
             copy(&root().join(licence), &source.join(licence))?;
         }
         let mut strip = Command::new("strip");
-        process::watch(strip.arg("-o").arg(source.join(ADDON)).arg(addon), LIMIT, |_| ())?;
+        strip.arg("-o").arg(source.join(addon_file())).arg(addon);
+        process::watch(&mut strip, LIMIT, |_| ())?;
         let mut pack = Command::new("npm");
         pack.args(["pack", "--silent", "--pack-destination"]).arg(&self.made);
         process::watch(pack.current_dir(&source), LIMIT, |_| ())?;
@@ -113,11 +123,18 @@ impl Ground {
         let mut install = Command::new("npm");
         install.args(["install", "--silent", "--offline", "--no-audit", "--no-fund"]).arg(&tarball);
         process::watch(install.current_dir(&fresh), LIMIT, |_| ())?;
+        self.say_hello(Path::new("node"))?;
+        Ok(tarball)
+    }
+
+    /// Runs the smallest programs where the package is installed.
+    fn say_hello(&self, node: &Path) -> Result<(), String> {
+        let fresh = self.made.join("fresh");
         for (file, text) in HELLO {
             fs::write(fresh.join(file), text).map_err(|why| format!("{file}: {why}"))?;
-            process::watch(Command::new("node").arg(file).current_dir(&fresh), LIMIT, |_| ())?;
+            process::watch(Command::new(node).arg(file).current_dir(&fresh), LIMIT, |_| ())?;
         }
-        Ok(tarball)
+        Ok(())
     }
 
     /// Runs the tests on both versions of Node at once: they mostly wait.
@@ -157,6 +174,30 @@ impl Ground {
         });
         Ok(Run { said, counts, ended })
     }
+}
+
+/// Returns the file by which Node loads the native module here. Node has its own words for
+/// processors.
+fn addon_file() -> String {
+    let processor = match std::env::consts::ARCH {
+        "x86_64" => "x64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    format!("holdline.linux-{processor}-gnu.node")
+}
+
+/// Returns the newest `2.x` of glibc whose symbols a library needs, by their names in it.
+fn glibc_of(library: &[u8]) -> u32 {
+    let name = b"GLIBC_2.";
+    let version = |at: usize| {
+        let digits = library[at + name.len()..].iter().take_while(|byte| byte.is_ascii_digit());
+        digits.fold(0, |number: u32, byte| {
+            number.saturating_mul(10).saturating_add(u32::from(byte - b'0'))
+        })
+    };
+    let found = library.windows(name.len()).enumerate().filter(|(_, window)| window == name);
+    found.map(|(at, _)| version(at)).max().unwrap_or(0)
 }
 
 /// Reads a line of the summary that the test runner of Node prints: `# pass 59`.
@@ -201,6 +242,13 @@ fn copy_package(from: &Path, to: &Path) -> Result<(), String> {
 #[cfg(test)]
 mod own_tests {
     use super::*;
+
+    #[test]
+    fn the_newest_symbol_says_which_c_library_is_needed() {
+        let names = b"\0GLIBC_2.2.5\0GLIBC_2.34\0GLIBC_2.29\0GLIBC_PRIVATE\0";
+        assert_eq!(glibc_of(names), 34);
+        assert_eq!(glibc_of(b"GLIBC_2"), 0);
+    }
 
     #[test]
     fn the_summary_of_nodes_test_runner_is_read() {

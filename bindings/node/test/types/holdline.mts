@@ -46,7 +46,7 @@ const maybe: Lock | null = await client.tryLock('a', { shared: true });
 await client.lock('a', { permits: 3, count: 2 });
 const token: bigint = lock.fencingToken;
 const texts: string[] = [lock.name, lock.leaseId, lock.mode, engine];
-const numbers: number[] = [lock.remaining, await lock.renew()];
+const numbers: number[] = [lock.remaining, await lock.renew(), await lock.renew('1m')];
 const flags: boolean[] = [lock.isValid, lock.signal.aborted, lock.atRisk.aborted];
 const release: Release = await lock.release();
 const lost: LostReason | null = release.lost;

@@ -18,6 +18,7 @@ pub(super) fn cases() -> Vec<Case> {
         case!(P3, "a detached lease ends by its own time", [Detach], detached_ends),
         case!(P3, "a lease turns detached and back by a renewal", [Detach], turns_detached),
         case!(P3, "a renewal never shortens a lease", [], never_shortened),
+        case!(P3, "a renewal may make a lease longer", [], lengthened),
         case!(P3, "a silent contender leaves the queue", [Queue], silent_leaves),
         case!(
             P3,
@@ -82,6 +83,18 @@ async fn never_shortened(bench: Bench) -> Verdict {
     let holder = bench.contender(&name);
     holder.take().await?;
     let reply = holder.renew(holdline_core::Purpose::Keep(Hold::Leased(bench.lease()))).await?;
+    ensure_matches!(reply, RenewReply::Renewed { .. });
+    bench.outlive(bench.lease()).await;
+    bench.contender(&name).is_refused().await?;
+    Ok(Outcome::Ran)
+}
+
+async fn lengthened(bench: Bench) -> Verdict {
+    let name = bench.name();
+    let holder = bench.contender(&name).for_lease(bench.lease());
+    holder.take().await?;
+    let longer = Hold::Leased(bench.long_lease());
+    let reply = holder.renew(holdline_core::Purpose::Keep(longer)).await?;
     ensure_matches!(reply, RenewReply::Renewed { .. });
     bench.outlive(bench.lease()).await;
     bench.contender(&name).is_refused().await?;

@@ -37,6 +37,7 @@ mod plain;
 mod plain_record;
 mod quorum;
 mod redisson;
+mod route;
 mod sentinel;
 
 use std::sync::Arc;
@@ -67,7 +68,7 @@ pub async fn connect(
     options: &RedisOptions,
     clock: Arc<dyn Clock>,
 ) -> Result<Arc<dyn Engine>, LockError> {
-    if options.is_of_cluster() && options.dialect() != Dialect::Redisson {
+    if options.is_of_cluster() && options.dialect() == Dialect::Native {
         return Ok(Arc::new(ClusterEngine::connect(options, clock).await?));
     }
     Ok(match options.dialect() {

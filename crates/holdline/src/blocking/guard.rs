@@ -79,6 +79,14 @@ impl Guard {
         block_on(self.0.renew())
     }
 
+    /// As [`crate::Guard::renew_for`].
+    ///
+    /// # Errors
+    /// As [`crate::Guard::renew_for`].
+    pub fn renew_for(&self, lease_duration: Duration) -> Result<Duration, LockError> {
+        block_on(self.0.renew_for(lease_duration))
+    }
+
     /// As [`crate::Guard::release`].
     pub fn release(self) -> ReleaseOutcome {
         block_on(self.0.release())

@@ -11,7 +11,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use holdline_core::{Hold, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
+use holdline_core::{Ending, LeaseId, LockError, LockName, Mode, Moment, ReleaseReply};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::queue_cell::QueueCell;
@@ -78,8 +78,7 @@ pub(crate) struct PendingRelease {
     pub(crate) class: Arc<Class>,
     pub(crate) lease_id: LeaseId,
     pub(crate) mode: Mode,
-    pub(crate) hold: Hold,
-    pub(crate) for_good: bool,
+    pub(crate) ending: Ending,
     /// It was a grant, and nothing has released it before.
     pub(crate) was_held: bool,
     /// The lease is over by then, even without a confirmation.

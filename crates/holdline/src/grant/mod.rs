@@ -16,10 +16,9 @@ use std::time::Duration;
 
 use futures_core::future::BoxFuture;
 use holdline_core::{
-    Anchor, Clock, FencingToken, LeaseId, LockError, LostReason, Moment, RenewRequest, renewal,
-    validity,
+    Anchor, ClientId, Clock, Ending, FencingToken, Hold, LeaseId, LockError, LostReason, Moment,
+    Purpose, RenewRequest, renewal, validity,
 };
-use holdline_core::{ClientId, Purpose};
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
@@ -84,6 +83,8 @@ struct ColdState {
     changed: Notify,
     cancel: OnceLock<CancellationToken>,
     reasons: Mutex<Reasons>,
+    /// The longest lease that the holder asked for later, in nanoseconds; 0 if it did not.
+    lease: AtomicU64,
     alarm: OnceLock<Arc<Alarm>>,
     /// The sleep of the alarm.
     sleep: Mutex<Option<BoxFuture<'static, ()>>>,
@@ -96,6 +97,7 @@ impl ColdState {
             changed: Notify::new(),
             cancel: OnceLock::new(),
             reasons: Mutex::default(),
+            lease: AtomicU64::new(0),
             alarm: OnceLock::new(),
             sleep: Mutex::default(),
         })
@@ -167,15 +169,20 @@ pub(crate) struct Granted {
     pub(crate) unsettled: bool,
 }
 
-/// Returns until when a lease is valid if the store reports `left`. That is never more than was
-/// requested: a store whose clock was set back reports too much.
+/// Returns until when a new lease is valid if the store reports `left`.
 pub(crate) fn validity_of(plan: &Plan, sent: Moment, left: Option<Duration>) -> Moment {
     if let (Some(left), Some((first, believed))) = (left, plan.first_lease)
         && left == first
     {
         return sent.after(believed);
     }
-    let asked = plan.hold.duration().unwrap_or(Duration::MAX);
+    validity_within(plan, plan.hold, sent, left)
+}
+
+/// Returns until when a lease is valid if the store reports `left`. That is never more than was
+/// requested: a store whose clock was set back reports too much.
+fn validity_within(plan: &Plan, asked: Hold, sent: Moment, left: Option<Duration>) -> Moment {
+    let asked = asked.duration().unwrap_or(Duration::MAX);
     validity::valid_until(sent, left.map(|left| left.min(asked)), plan.terms.drift_ppm())
 }
 
@@ -298,8 +305,32 @@ impl Grant {
             name: self.plan.name.clone(),
             lease_id: self.lease_id,
             client,
-            purpose: Purpose::Keep(self.plan.hold),
+            purpose: Purpose::Keep(self.hold()),
         }
+    }
+
+    /// Returns the hold that its renewals request: that of the plan, or a longer one if the holder
+    /// asked for that. The store keeps the lease for no longer after any request.
+    pub(crate) fn hold(&self) -> Hold {
+        let hold = self.plan.hold;
+        let Some(cold) = self.cold.get() else { return hold };
+        let later = Duration::from_nanos(cold.lease.load(Ordering::Acquire));
+        match hold.duration() {
+            Some(lease) if later > lease => hold.lasting(later),
+            _ => hold,
+        }
+    }
+
+    /// Returns how its release ends it.
+    pub(crate) fn ending(&self, for_good: bool) -> Ending {
+        Ending { for_good, hold: self.hold() }
+    }
+
+    /// Makes renewals request this lease, unless they request a longer one. The caller has checked
+    /// it, and sends such a request now.
+    pub(crate) fn lengthen(&self, lease: Duration) {
+        let nanos = u64::try_from(lease.as_nanos()).unwrap_or(u64::MAX);
+        self.cold().lease.fetch_max(nanos, Ordering::AcqRel);
     }
 
     /// Records that the store has renewed the lease; `sent` was read before the request was sent.
@@ -310,7 +341,8 @@ impl Grant {
         sent: Moment,
         left: Option<Duration>,
     ) -> Option<Duration> {
-        let until = validity_of(&self.plan, sent, left).min(self.max_hold_at).as_nanos();
+        let until = validity_within(&self.plan, self.hold(), sent, left);
+        let until = until.min(self.max_hold_at).as_nanos();
         let extended = self.valid_until.fetch_update(Ordering::AcqRel, Ordering::Acquire, |old| {
             (now.as_nanos() < old).then_some(old.max(until))
         });

@@ -16,8 +16,8 @@ use std::task::Poll;
 use std::time::Duration;
 
 use holdline_core::{
-    Anchor, Certainty, ErrorKind, FencingToken, LeaseId, LockError, LockName, LostReason, Mode,
-    Moment,
+    Anchor, Certainty, ErrorKind, FencingToken, Hold, LeaseId, LockError, LockName, LostReason,
+    Mode, Moment, Purpose, RenewRequest,
 };
 use tokio_util::sync::CancellationToken;
 
@@ -284,6 +284,45 @@ impl Guard {
     /// # }
     /// ```
     pub async fn renew(&self) -> Result<Duration, LockError> {
+        self.renew_as(self.grant.hold()).await
+    }
+
+    /// Renews the lease now for this duration, and returns for how long it is valid. The lease is
+    /// never shortened. If the duration is longer than that of the lock, all later renewals have it
+    /// too, those in the background at the same intervals as before.
+    ///
+    /// # Errors
+    /// - `Invalid`: the duration is not from 50 ms to 24 h, or the grant is a live one.
+    ///   `Unsupported`: the engine has no such lease. Nothing was sent.
+    /// - As [`Guard::renew`]. If the certainty is `Unknown`, the store may keep the name for this
+    ///   duration, and the guard does not rely on it.
+    ///
+    /// # Cancel safety
+    /// As [`Guard::renew`].
+    ///
+    /// # Examples
+    /// ```
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), holdline::LockError> {
+    /// # let client = holdline::Client::connect("memory:renew_for").await?;
+    /// use std::time::Duration;
+    ///
+    /// let guard = client.mutex("orders/17")?.lock().await?;
+    /// // A step that must not end if this process stops for minutes.
+    /// let left = guard.renew_for(Duration::from_secs(600)).await?;
+    /// assert!(left > Duration::from_secs(500));
+    /// guard.release().await.into_result()?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub async fn renew_for(&self, lease_duration: Duration) -> Result<Duration, LockError> {
+        let hold = self.grant.plan.lasting(self.core.state.engine.capabilities(), lease_duration);
+        let hold = hold.map_err(|error| error.with_name(self.name()))?;
+        self.grant.lengthen(lease_duration);
+        self.renew_as(hold).await
+    }
+
+    async fn renew_as(&self, hold: Hold) -> Result<Duration, LockError> {
         let state = &self.core.state;
         let grant = &self.grant;
         let lost = |reason| state.lost(reason).with_name(self.name());
@@ -294,7 +333,8 @@ impl Guard {
             return Err(lost(grant.why_lost()));
         }
         let sent = state.clock.now();
-        let reply = state.renew(grant.renewal(state.client)).await;
+        let purpose = Purpose::Keep(hold);
+        let reply = state.renew(RenewRequest { purpose, ..grant.renewal(state.client) }).await;
         let failure = match &reply {
             Some(Err(error)) => Some(error.clone()),
             Some(Ok(_)) => None,
@@ -375,15 +415,20 @@ impl Guard {
             Some(reason) => {
                 if janitor::may_linger(&reason) {
                     // The store may keep it for a moment longer.
-                    let pending =
-                        janitor::pending_release(state, &grant.plan, grant.lease_id, true);
+                    let pending = janitor::pending_release(
+                        state,
+                        &grant.plan,
+                        grant.lease_id,
+                        grant.ending(true),
+                    );
                     janitor::hand_over(state, None, pending);
                 }
                 ReleaseOutcome::Lost { reason }
             }
             None => {
                 let name = self.spare_name.take();
-                let request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
+                let mut request = grant.plan.ending(name, grant.lease_id, grant.unsettled);
+                request.ending = grant.ending(grant.unsettled);
                 release::release(state, &grant.plan, &request, grant.since).await
             }
         };
@@ -519,8 +564,8 @@ impl Drop for Guard {
             state.registry.lock().discard(self.key);
             return;
         }
-        let for_good = grant.unsettled;
-        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, for_good);
+        let ending = grant.ending(grant.unsettled);
+        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, ending);
         pending.was_held = true;
         janitor::hand_over(state, Some(self.key), pending);
     }

@@ -29,6 +29,7 @@ pub(crate) async fn release(
 ) -> ReleaseOutcome {
     let mut ticket = Ticket::new(state, plan, request.lease_id);
     ticket.unsettled = request.ending.for_good;
+    ticket.hold = request.ending.hold;
     let mut began = None;
     let reply = match state.engine.release(request) {
         Answer::Ready(reply) => reply,

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use holdline_core::{LeaseId, LockError, Moment, ReleaseReply};
+use holdline_core::{Ending, Hold, LeaseId, LockError, Moment, ReleaseReply};
 use tokio::sync::mpsc;
 
 use crate::core::ClientState;
 use crate::core::queue_cell::QueueCell;
-use crate::core::registry::{Key, QueuedAttempt, Stage};
+use crate::core::registry::{Key, PendingRelease, QueuedAttempt, Stage};
 use crate::grant::{Grant, Granted};
 use crate::plan::Plan;
 use crate::worker::{heartbeat, janitor, keeper};
@@ -32,13 +32,16 @@ pub(crate) struct Ticket<'a> {
     armed: bool,
     /// A request under the id went unanswered, or is in flight.
     pub(crate) unsettled: bool,
+    /// What the store may keep under the id, as far as requests asked for it.
+    pub(crate) hold: Hold,
     /// What the heartbeat reports about its queue entry.
     cell: Option<Arc<QueueCell>>,
 }
 
 impl<'a> Ticket<'a> {
     pub(crate) fn new(state: &'a ClientState, plan: &'a Plan, lease_id: LeaseId) -> Ticket<'a> {
-        Ticket { state, plan, lease_id, key: None, armed: true, unsettled: false, cell: None }
+        let hold = plan.hold;
+        Ticket { state, plan, lease_id, key: None, armed: true, unsettled: false, hold, cell: None }
     }
 
     pub(crate) fn state(&self) -> &'a ClientState {
@@ -106,13 +109,17 @@ impl<'a> Ticket<'a> {
     /// Passes the id to the worker, which releases it. Returns the receiver of the answers.
     pub(crate) fn leave_to_janitor(mut self) -> Reports {
         let (reports, received) = mpsc::unbounded_channel();
-        let mut pending =
-            janitor::pending_release(self.state, self.plan, self.lease_id, self.unsettled);
+        let mut pending = self.pending_release();
         pending.reports = Some(reports);
         self.armed = false;
         let due = self.state.clock.now().after(janitor::FIRST_PAUSE);
         janitor::schedule(self.state, self.key.take(), pending, due);
         received
+    }
+
+    fn pending_release(&self) -> PendingRelease {
+        let ending = Ending { for_good: self.unsettled, hold: self.hold };
+        janitor::pending_release(self.state, self.plan, self.lease_id, ending)
     }
 
     /// Releases the id once and waits for the answer; the worker continues if that fails. An id
@@ -148,10 +155,6 @@ impl Drop for Ticket<'_> {
         tracing::debug!(
             name = %self.plan.name, lease_id = %self.lease_id, "an attempt is given up"
         );
-        janitor::hand_over(
-            self.state,
-            self.key,
-            janitor::pending_release(self.state, self.plan, self.lease_id, self.unsettled),
-        );
+        janitor::hand_over(self.state, self.key, self.pending_release());
     }
 }

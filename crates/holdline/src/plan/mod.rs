@@ -128,6 +128,27 @@ impl Plan {
         matches!(self.keep, Keep::Renewed | Keep::Live)
     }
 
+    /// Returns the hold of its grants with another duration.
+    ///
+    /// # Errors
+    /// `Invalid`: no lease has this duration, or a grant of this plan has none. `Unsupported`: the
+    /// engine has no such lease.
+    pub(crate) fn lasting(
+        &self,
+        capabilities: &Capabilities,
+        lease_duration: Duration,
+    ) -> Result<Hold, LockError> {
+        if self.hold == Hold::Live {
+            let message = "a live grant has no duration: it lasts as long as its processes";
+            return Err(LockError::invalid(self.engine, "lease_duration", message));
+        }
+        LeaseTerms::new(lease_duration, None, self.terms.drift_ppm())
+            .map_err(|error| LockError::invalid(self.engine, field_of(&error), error))?;
+        let hold = self.hold.lasting(lease_duration);
+        capabilities.check(self.mode, hold)?;
+        Ok(hold)
+    }
+
     /// Makes the request that releases a lease id, and reuses a copy of the name.
     pub(crate) fn ending(
         &self,

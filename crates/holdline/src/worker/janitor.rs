@@ -34,13 +34,13 @@ pub(crate) fn pending_release(
     state: &ClientState,
     plan: &Plan,
     lease_id: LeaseId,
-    for_good: bool,
+    ending: Ending,
 ) -> PendingRelease {
     let capabilities = state.engine.capabilities();
     let lasts = match capabilities.expiry {
         // An abandoned attempt on a session exists as long as the session.
         Expiry::Session => lease::MAX_LEASE,
-        Expiry::Lease | Expiry::Live => plan.hold.duration().unwrap_or(MIN_TOMBSTONE),
+        Expiry::Lease | Expiry::Live => ending.hold.duration().unwrap_or(MIN_TOMBSTONE),
     };
     let until = state.clock.now().after(lasts.max(MIN_TOMBSTONE).saturating_add(capabilities.lag));
     PendingRelease {
@@ -49,8 +49,7 @@ pub(crate) fn pending_release(
         class: plan.class.clone(),
         lease_id,
         mode: plan.mode,
-        hold: plan.hold,
-        for_good,
+        ending,
         was_held: false,
         until,
         tries: 0,
@@ -108,8 +107,8 @@ pub(crate) fn next_step(
         return NextStep::Over;
     }
     // An unanswered release may still be in transit.
-    let for_good = pending.for_good || pending.tries > 0;
-    let ending = Ending { for_good, hold: pending.hold };
+    let for_good = pending.ending.for_good || pending.tries > 0;
+    let ending = Ending { for_good, ..pending.ending };
     let name = pending.name.clone();
     let lease_id = pending.lease_id;
     let frees = pending.was_held && pending.mode == Mode::Exclusive && pending.tries == 0;

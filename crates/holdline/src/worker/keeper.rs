@@ -174,8 +174,8 @@ pub(crate) fn report_lost(state: &ClientState, grant: &Grant, reason: LostReason
 fn free_in_session(state: &ClientState, grant: &Grant, reason: &LostReason) {
     let in_session = state.engine.capabilities().expiry == Expiry::Session;
     if in_session && janitor::may_linger(reason) && !grant.plan.keeps_id {
-        let for_good = grant.unsettled;
-        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, for_good);
+        let ending = grant.ending(grant.unsettled);
+        let mut pending = janitor::pending_release(state, &grant.plan, grant.lease_id, ending);
         pending.was_held = true;
         janitor::hand_over(state, None, pending);
     }

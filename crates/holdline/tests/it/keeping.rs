@@ -332,6 +332,86 @@ async fn long_leases_are_reached_by_the_first_renewal() {
 }
 
 #[tokio::test]
+async fn a_renewal_for_longer_counts_for_all_later_ones() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 13);
+    let fixed = LockOptions::default().with_keep(Keep::Fixed);
+    let fixed = client.mutex_with("fixed", &fixed).expect("fits").lock().await.expect("free");
+    let kept = client.mutex("kept").expect("good").lock().await.expect("free");
+    for guard in [&fixed, &kept] {
+        let left = guard.renew_for(600 * S).await.expect("confirmed");
+        assert!(left > 590 * S && guard.remaining() == left, "{left:?}");
+        let left = guard.renew_for(S).await.expect("confirmed");
+        assert!(left > 590 * S, "a lease is never shortened: {left:?}");
+    }
+    pass(&clock, 300 * S).await;
+    assert!(kept.remaining() > 580 * S, "the keeper renews for as long: {:?}", kept.remaining());
+    assert!(fixed.remaining() < 300 * S, "nobody renews it: {:?}", fixed.remaining());
+    assert!(fixed.renew().await.expect("confirmed") > 590 * S);
+    // Nothing is renewed any more: the loss comes when the longer lease ends, and not before.
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::Unavailable } else { Fate::Good });
+    pass(&clock, 500 * S).await;
+    assert!(kept.is_valid());
+    pass(&clock, 100 * S).await;
+    assert_eq!(kept.lost().await, LostReason::Expired);
+    assert_eq!(fixed.lost().await, LostReason::RanOut);
+    let next = client.mutex("kept").expect("good").try_lock().await;
+    drop(next.expect("the store has freed it too"));
+}
+
+#[tokio::test]
+async fn a_renewal_for_longer_without_an_answer_proves_nothing_and_leaves_nothing() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner);
+    let client = client(faulty.clone(), &clock, 14);
+    let fixed = LockOptions::default().with_keep(Keep::Fixed);
+    let guard = client.mutex_with("a", &fixed).expect("fits").lock().await.expect("free");
+    faulty.line.judge(|call, _| if call == Call::Renew { Fate::ReplyUnknown } else { Fate::Good });
+    let error = guard.renew_for(600 * S).await.expect_err("nobody knows");
+    assert_eq!(error.certainty(), holdline::Certainty::Unknown, "{error}");
+    assert!(guard.remaining() <= 30 * S, "the store may have it, and has not said so");
+    // The store keeps the name for ten minutes, and is away for longer than the first lease.
+    faulty.line.judge(|_, _| Fate::Unavailable);
+    let outcome = drive(&clock, async move { guard.release().await }).await;
+    assert!(!outcome.is_released(), "{outcome:?}");
+    pass(&clock, 120 * S).await;
+    faulty.line.judge(|_, _| Fate::Good);
+    assert_eq!(look(&client, "a").await.holder_count, 1);
+    pass(&clock, 2 * S).await;
+    assert_eq!(look(&client, "a").await.holder_count, 0, "the janitor still asks");
+}
+
+#[tokio::test]
+async fn a_lease_that_was_lengthened_is_detached_with_its_new_duration() {
+    let (engine, clock) = engine();
+    let client = client(engine, &clock, 15);
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    guard.renew_for(600 * S).await.expect("confirmed");
+    let lease = guard.detach().await.expect("detached");
+    assert_eq!(lease.lease_duration(), 600 * S);
+    let guard = client.leases().attach(&lease).await.expect("it is there");
+    assert!(guard.remaining() > 590 * S);
+}
+
+#[tokio::test]
+async fn a_renewal_for_a_duration_that_no_lease_has_is_refused_unsent() {
+    let (inner, clock) = engine();
+    let faulty = Faulty::new(inner).with_capabilities(|can| can.lease.max = 60 * S);
+    let line = faulty.line.clone();
+    let client = Client::with_options(Arc::new(faulty), options(&clock, 16)).expect("made");
+    let guard = client.mutex("a").expect("good").lock().await.expect("free");
+    for duration in [Duration::ZERO, 61 * S, Duration::MAX] {
+        let error = guard.renew_for(duration).await.expect_err("no such lease");
+        let field = "lease_duration";
+        let is_named = matches!(error.kind(), ErrorKind::Invalid { field: f, .. } if *f == field);
+        assert!(is_named && error.name().is_some(), "{duration:?}: {error}");
+    }
+    assert_eq!(line.count(Call::Renew), 0);
+    assert!(guard.renew_for(60 * S).await.expect("it fits") > 50 * S);
+}
+
+#[tokio::test]
 async fn a_long_fixed_lease_that_cannot_be_reached_leaves_nothing() {
     let (inner, clock) = engine();
     let faulty = Faulty::new(inner);

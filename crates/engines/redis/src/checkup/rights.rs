@@ -281,7 +281,8 @@ fn needed(options: &RedisOptions) -> Needed {
         let forms = of_redisson(options);
         return Needed { forms, lists: false, document: "docs/redisson.md" };
     }
-    if options.is_of_cluster() {
+    let is_plain = options.dialect() == Dialect::Plain;
+    if options.is_of_cluster() && !is_plain {
         let mut forms = NEEDED.to_vec();
         forms.retain(|form| !NOT_IN_CLUSTER.contains(form));
         forms.extend(NEEDED_CLUSTER);
@@ -296,7 +297,11 @@ fn needed(options: &RedisOptions) -> Needed {
         (Dialect::Plain | Dialect::Redisson, false) => &NEEDED_BARE[..],
     };
     let signal = if options.signal_template().is_some() { &NEEDED_SIGNAL[..] } else { &[] };
-    Needed { forms: [plain, signal].concat(), lists: false, document: "docs/interop.md" }
+    let mut forms = [plain, signal, &of_group(options)].concat();
+    if options.is_of_cluster() {
+        forms.extend(NEEDED_CLUSTER.iter().filter(|form| !form.contains(" C ")));
+    }
+    Needed { forms, lists: false, document: "docs/interop.md" }
 }
 
 fn of_redisson(options: &RedisOptions) -> Vec<&'static str> {

@@ -21,11 +21,6 @@ impl RedisOptions {
         self.validate_layout()?;
         if let Some(group) = &self.group {
             group.validate()?;
-            if self.layout.dialect == Dialect::Plain {
-                let message = "is for one server or a quorum: during a failover, other libraries \
-                               give no guarantees";
-                return Err(LockError::invalid(ENGINE, "dialect", message));
-            }
         }
         self.validate_failover()?;
         self.validate_cluster()?;
@@ -56,13 +51,12 @@ impl RedisOptions {
         if !matches!(self.access.address, Address::Cluster { .. }) {
             return Ok(());
         }
-        if self.layout.dialect == Dialect::Plain {
-            let message = "`plain` is for one server or a quorum: name each node by itself";
-            return Err(LockError::invalid(ENGINE, "dialect", message));
-        }
         if self.access.db != 0 {
             let message = "must be left out: a cluster has one database";
             return Err(LockError::invalid(ENGINE, "db", message));
+        }
+        if self.layout.dialect == Dialect::Plain {
+            return self.validate_plain_on_cluster();
         }
         let key_template = self.key_template();
         let prefix = self.prefix();
@@ -80,6 +74,21 @@ impl RedisOptions {
         if key_template == format!("{prefix}fence:{{name}}") {
             let message = "must differ from that of the counters: leave out `fence:`";
             return Err(LockError::invalid(ENGINE, "key_template", message));
+        }
+        Ok(())
+    }
+
+    /// Each lock has one key there, since others would be in other slots.
+    fn validate_plain_on_cluster(&self) -> Result<(), LockError> {
+        if self.layout.fencing {
+            let message = "must be `off` in the plain dialect on a cluster: a counter of tokens \
+                           would be on another node than the lock";
+            return Err(LockError::invalid(ENGINE, "fencing", message));
+        }
+        if self.layout.signal_template.is_some() {
+            let message = "must be left out on a cluster: the list would be on another node than \
+                           the lock";
+            return Err(LockError::invalid(ENGINE, "signal_template", message));
         }
         Ok(())
     }

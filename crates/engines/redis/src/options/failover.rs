@@ -139,7 +139,13 @@ impl RedisOptions {
     pub(super) fn validate_failover(&self) -> Result<(), LockError> {
         let rules = &self.failover;
         rules.validate_times()?;
+        let has_replicas = rules.replicas != Replicas::None;
         if self.group.is_some() {
+            if has_replicas && self.dialect() == Dialect::Plain {
+                let message = "cannot be set in the plain dialect: other libraries do not wait for \
+                               replicas";
+                return Err(LockError::invalid(ENGINE, "replicas", message));
+            }
             if !rules.quarantine {
                 let message = "cannot be `off` where Sentinels name the master: lower \
                                `max_lease_duration_ms`, or set `replicas=all` in all clients";
@@ -157,7 +163,7 @@ impl RedisOptions {
             Dialect::Plain => true,
             Dialect::Redisson => self.is_of_cluster(),
         };
-        if rules.replicas != Replicas::None && elsewhere {
+        if has_replicas && elsewhere {
             let message = "cannot be set in this dialect here: on one server `native` and \
                            `redisson` have it, on a cluster `native`";
             return Err(LockError::invalid(ENGINE, "replicas", message));

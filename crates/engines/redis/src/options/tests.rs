@@ -56,7 +56,9 @@ fn urls_of_clusters_are_read_or_refused_with_the_fix() {
         ("redis-cluster://a:x", "port"),
         ("redis-cluster://a/1", "a cluster has none"),
         ("redis-cluster://a?db=1", "a cluster has one database"),
-        ("redis-cluster://a?dialect=plain", "one server or a quorum"),
+        ("redis-cluster://a?dialect=plain", "must be `off` in the plain dialect on a cluster"),
+        ("redis-cluster://a?dialect=plain&fencing=off&signal_template=s:{name}", "left out"),
+        ("redis-cluster://a?dialect=plain&fencing=off&replicas=1", "cannot be set in this dialect"),
         ("redis-cluster://a?key_template={x}:{name}", "no `{` before `{name}`"),
         ("redis-cluster://a?prefix={x}", "no `{` in a cluster"),
         ("redis-cluster://a?key_template=holdline:fence:{name}", "leave out `fence:`"),
@@ -91,6 +93,12 @@ fn parameters_are_read() {
 
 #[test]
 fn settings_of_the_plain_dialect_are_read() {
+    for url in [
+        "redis+sentinel://one/locks?dialect=plain&signal_template=s:{name}",
+        "redis-cluster://a?dialect=plain&fencing=off&key_template={x}:{name}&prefix={x}",
+    ] {
+        assert!(RedisOptions::from_url(url).is_ok(), "{url}");
+    }
     let url = "redis://h?dialect=plain&key_template=lock:{name}&signal_template=s:{name}";
     let options = RedisOptions::from_url(url).expect("read");
     assert_eq!(options.signal_template(), Some("s:{name}"));
@@ -268,7 +276,7 @@ fn errors_in_the_url_of_sentinels_are_named() {
         ("redis+sentinel://one/locks?replicas=some", "`all`, `majority`"),
         ("redis+sentinel://one/locks?max_lease_duration_ms=1", "100ms to 24h"),
         ("redis+sentinel://one/locks?old_master_ms=99999999", "at most an hour"),
-        ("redis+sentinel://one/locks?dialect=plain", "one server or a quorum"),
+        ("redis+sentinel://one/locks?dialect=plain&replicas=all", "cannot be set in the plain"),
         ("redis+sentinel://one/locks?ca=/ca", "need TLS"),
         ("redis+sentinel://one/locks?quarantine=off", "lower `max_lease_duration_ms`"),
         ("redis://one?replicas=all", "must be a number without Sentinels"),

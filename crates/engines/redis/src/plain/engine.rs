@@ -4,6 +4,7 @@
 //! acquire, with fencing:      one script: is the key free? draw a token; SET key value PX lease
 //! acquire, with fencing=off:  SET key value NX PX lease
 //!                             held: look whose it is, since a repeated request may hold it
+//! on a cluster:               the same by scripts of one key, on the master of its slot
 //! there is no queue and no message: a waiter asks again after a pause, or when the key's time
 //! is over
 //! ```
@@ -25,17 +26,18 @@ use super::given_up::GivenUp;
 use super::keys::Keys;
 use super::replies::{PlainHolder, ValueReader};
 use super::requests::RequestContext;
+use crate::cluster::{self, ReplyTimeouts, key_slot};
 use crate::error::{ENGINE, protocol};
 use crate::keys::Layout;
 use crate::limits::{LAG, MAX_BATCH};
-use crate::link::{Link, ServerFacts};
+use crate::link::{Call, ServerFacts, Value};
 use crate::native::listing::{self, Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::native::{self, requests::tombstone_of};
 use crate::options::{Dialect, RedisOptions};
-use crate::sentinel;
+use crate::route::{Purpose, Route};
 
-/// The engine of one Redis server that shares its locks with other libraries. Clones share its
-/// connection.
+/// The engine of one Redis server, of the master that Sentinels name, or of a cluster, that shares
+/// its locks with other libraries. Clones share its connections.
 ///
 /// Holders exclude each other whichever library they use. There is no queue, as other libraries do
 /// not announce a release: waiters poll. Only a forced revoke works, and only for a grant of ours.
@@ -44,7 +46,7 @@ pub struct PlainEngine(Arc<PlainEngineParts>);
 
 struct PlainEngineParts {
     capabilities: Capabilities,
-    link: Link,
+    route: Route,
     clock: Arc<dyn Clock>,
     context: RequestContext,
     reader: ValueReader,
@@ -61,7 +63,7 @@ impl PlainEngine {
     /// `Invalid`: an option is wrong, or the dialect is another.
     pub fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<PlainEngine, LockError> {
         options.must_be(Dialect::Plain)?;
-        let link = sentinel::link(options, clock.clone())?;
+        let route = Route::new(options, clock.clone())?;
         let context = RequestContext {
             keys: Keys::of(options),
             fencing: options.fencing(),
@@ -74,7 +76,7 @@ impl PlainEngine {
         let listings = Listings::new(clock.clone());
         Ok(PlainEngine(Arc::new(PlainEngineParts {
             capabilities,
-            link,
+            route,
             clock,
             context,
             reader,
@@ -87,21 +89,28 @@ impl PlainEngine {
     /// Makes an engine and waits until it has a connection.
     ///
     /// # Errors
-    /// `Invalid`: an option is wrong. `Unavailable`: the server cannot be reached. `Refused`: it
-    /// does not let us in. Nothing is held after any of them.
+    /// `Invalid`: an option is wrong. `Unavailable`: no server can be reached. `NoQuorum`: other
+    /// servers of its group answer, and no master does. `Refused`: the server does not let us in.
+    /// Nothing is held after any of them.
     pub async fn connect(
         options: &RedisOptions,
         clock: Arc<dyn Clock>,
     ) -> Result<PlainEngine, LockError> {
         let engine = PlainEngine::new(options, clock)?;
-        engine.0.link.ready().await?.check_is_alone()?;
+        engine.0.route.ready().await?;
         Ok(engine)
     }
 }
 
 fn capabilities(options: &RedisOptions) -> Capabilities {
-    let identity =
-        format!("{}/{} plain {}", options.address(), options.db(), options.key_template());
+    let template = options.key_template();
+    let identity = match options.group() {
+        Some(group) => format!("{group}/{} plain {template}", options.db()),
+        None if options.is_of_cluster() => {
+            format!("cluster {} plain {template}", options.address().in_order())
+        }
+        None => format!("{}/{} plain {template}", options.address(), options.db()),
+    };
     let fencing = options.fencing();
     let mut capabilities = Capabilities {
         fair: false,
@@ -148,8 +157,7 @@ impl Verbs for PlainEngine {
     }
 
     async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
-        let reply = self.0.link.call(|| self.0.context.renew(renewals)).await;
-        native::renewed(&reply?, renewals.len())
+        self.0.renew(renewals).await
     }
 
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
@@ -175,8 +183,55 @@ impl Verbs for PlainEngine {
 }
 
 impl PlainEngineParts {
+    /// Sends a call about one name; on a cluster it has the lock key only.
+    async fn send(
+        &self,
+        name: &LockName,
+        purpose: Purpose,
+        call: impl Fn() -> Call + Send + Sync,
+    ) -> Result<Value, LockError> {
+        let slot = || Ok(key_slot(&self.context.keys.lock(name)));
+        let deadline = self.context.deadline;
+        let sent = self.route.send(slot, purpose, deadline, &call, || Some(call())).await?;
+        Ok(sent.value)
+    }
+
+    /// Sends a call that grants nothing.
+    async fn call(
+        &self,
+        name: &LockName,
+        call: impl Fn() -> Call + Send + Sync,
+    ) -> Result<Value, LockError> {
+        self.send(name, Purpose::Other, call).await
+    }
+
+    /// Renews grants, on a cluster those of each name by themselves.
+    async fn renew(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let Some(slowest_trip) = self.route.slowest_trip() else {
+            return self.renew_together(renewals).await;
+        };
+        let deadline = self.context.deadline;
+        let timeouts = ReplyTimeouts { clock: &*self.clock, deadline, slowest_trip };
+        let renew_name = |of_name: Vec<_>| async move {
+            match self.renew_together(&of_name).await {
+                Ok(replies) => replies,
+                Err(error) => of_name.iter().map(|_| Err(error.clone())).collect(),
+            }
+        };
+        Ok(cluster::by_name(renewals, timeouts, renew_name).await)
+    }
+
+    /// Renews grants by one call.
+    async fn renew_together(&self, renewals: &[&RenewRequest]) -> Renewed {
+        let Some(first) = renewals.first() else { return Ok(Vec::new()) };
+        let call = || self.context.renew(renewals);
+        let reply = self.send(&first.name, Purpose::Keep, call).await?;
+        native::renewed(&reply, renewals.len())
+    }
+
     async fn acquire(&self, request: &AcquireRequest) -> Result<AcquireReply, LockError> {
-        let reply = self.link.call_granting(None, || self.context.acquire(request)).await?;
+        let call = || self.context.acquire(request);
+        let reply = self.send(&request.name, Purpose::Grant, call).await?;
         self.reader.acquired(&reply, request)
     }
 
@@ -188,20 +243,12 @@ impl PlainEngineParts {
         }
         // There is no token: the smallest one is refused by any resource that has seen another.
         let granted = |left| AcquireReply::Granted { token: FencingToken::MIN, left, anchor: None };
-        if !request.known {
-            let affinity = Some(*lease_id.as_bytes());
-            let command = self.context.set_nx(request);
-            let reply =
-                self.link.command_granting(command, affinity, self.context.deadline).await?;
-            match reply.as_text() {
-                Some("OK") => return Ok(granted(request.hold.duration())),
-                None if reply == crate::link::Value::Nil => {}
-                _ => return Err(protocol("the reply to SET NX is neither OK nor null")),
-            }
+        if !request.known && self.set_nx(request).await? {
+            return Ok(granted(request.hold.duration()));
         }
         // A lock that was not acquired is not held under this id, unless the request is a
         // repetition.
-        let looked = self.link.call(|| self.context.inspect(name)).await;
+        let looked = self.call(name, || self.context.inspect(name)).await;
         let looked = looked.map_err(|error| {
             if request.known { error } else { error.with_certainty(Certainty::NotApplied) }
         });
@@ -220,32 +267,58 @@ impl PlainEngineParts {
         })
     }
 
+    /// Sends the bare command, and returns whether it has set the key.
+    async fn set_nx(&self, request: &AcquireRequest) -> Result<bool, LockError> {
+        let reply = match self.route.server() {
+            Some(link) => {
+                let affinity = Some(*request.lease_id.as_bytes());
+                let command = self.context.set_nx(request);
+                link.command_granting(command, affinity, self.context.deadline).await?
+            }
+            None => {
+                let call = || self.context.set_nx_by_script(request);
+                self.send(&request.name, Purpose::Grant, call).await?
+            }
+        };
+        match reply.as_text() {
+            Some("OK" | "granted") => Ok(true),
+            Some("held") => Ok(false),
+            None if reply == Value::Nil => Ok(false),
+            _ => Err(protocol("the reply to SET NX is neither OK nor null")),
+        }
+    }
+
     async fn release(&self, request: &ReleaseRequest) -> Result<ReleaseReply, LockError> {
         if let (false, Some(memory)) = (self.context.fencing, tombstone_of(request.ending)) {
             let now = self.clock.now();
             self.given_up.add(request.lease_id, now, now.after(memory));
         }
-        let server = self.link.last_facts();
         let ReleaseRequest { name, lease_id, ending } = request;
-        let server = server.filter(|_| !ending.for_good);
+        let link = self.route.server().filter(|_| !ending.for_good);
         let delete =
             |server: Arc<ServerFacts>| self.context.compare_and_delete(name, *lease_id, &server);
-        if let Some(command) = server.and_then(delete) {
+        if let Some(link) = link
+            && let Some(command) = link.last_facts().and_then(delete)
+        {
             let affinity = Some(*request.lease_id.as_bytes());
-            let reply = self.link.command(command, affinity, self.context.deadline).await?;
+            let reply = link.command(command, affinity, self.context.deadline).await?;
             if reply.as_integer() == Some(1) {
                 return Ok(ReleaseReply::Released { held_for: None });
             }
             // Nothing was deleted: the script finds out why.
         }
         let memory = tombstone_of(*ending);
-        native::released(&self.link.call(|| self.context.release(name, *lease_id, memory)).await?)
+        let call = || self.context.release(name, *lease_id, memory);
+        native::released(&self.call(name, call).await?)
     }
 
     async fn operate(&self, operation: &Operation) -> Result<OperationReply, LockError> {
         match operation {
             Operation::RaiseFence { to } => {
-                native::operated(&self.link.call(|| self.context.raise(*to)).await?)
+                let Some(link) = self.route.server() else {
+                    return Err(self.capabilities.lacks("fencing"));
+                };
+                native::operated(&link.call(|| self.context.raise(*to)).await?)
             }
             Operation::Revoke { name, token, reason, .. } => {
                 self.revoke(name, *token, reason).await
@@ -276,17 +349,17 @@ impl PlainEngineParts {
             Some(token) => self.revoke(name, token, reason).await,
             None => {
                 let call = || self.context.force(name, &held.bare);
-                native::operated(&self.link.call(call).await?)
+                native::operated(&self.call(name, call).await?)
             }
         }
     }
 
     async fn holder(&self, name: &LockName) -> Result<Option<PlainHolder>, LockError> {
-        self.reader.parse_state(&self.link.call(|| self.context.inspect(name)).await?)
+        self.reader.parse_state(&self.call(name, || self.context.inspect(name)).await?)
     }
 
     async fn inspect(&self, name: &LockName) -> Result<Snapshot, LockError> {
-        let reply = self.link.call(|| self.context.inspect(name)).await;
+        let reply = self.call(name, || self.context.inspect(name)).await;
         self.reader.inspected(&reply?, name)
     }
 
@@ -301,7 +374,7 @@ impl PlainEngineParts {
         let found = held.and_then(|held| Some((held.record.lease_of(token)?, held.left)));
         let Some((lease_id, left)) = found else { return Ok(OperationReply::NothingThere) };
         let call = || self.context.revoke(name, lease_id, token, left, reason);
-        native::operated(&self.link.call(call).await?)
+        native::operated(&self.call(name, call).await?)
     }
 }
 
@@ -321,7 +394,9 @@ impl NameSource for PlainEngineParts {
                 next_names.add(name);
             }
         };
-        scan.names_after(&self.link, prefix, after, budget, add).await?;
+        for server in self.route.masters().await? {
+            scan.names_after(&server, prefix, after, budget, add).await?;
+        }
         Ok(next_names)
     }
 

@@ -52,6 +52,8 @@ static ACQUIRE: Script = script!(
     "plain_common",
     "plain_acquire"
 );
+/// For clusters, where each request is a script.
+static SET_NX: Script = script!("plain_set_nx", "plain_set_nx");
 static RELEASE: Script =
     script!("plain_release", constants, "plain_release_fast", "plain_common", "plain_release");
 static RENEW: Script = script!("plain_renew", constants, "plain_common", "plain_renew");

@@ -7,7 +7,7 @@ use holdline_core::contract::MIN_TOMBSTONE;
 use holdline_core::{AcquireRequest, FencingToken, Hold, LeaseId, LockName, Purpose, RenewRequest};
 
 use super::keys::Keys;
-use super::{ACQUIRE, FORCE, INSPECT, RAISE, RELEASE, RENEW, REVOKE};
+use super::{ACQUIRE, FORCE, INSPECT, RAISE, RELEASE, RENEW, REVOKE, SET_NX};
 use crate::args::Args;
 use crate::link::{Call, RoutingPolicy, Script, ServerFacts};
 use crate::native::requests::{kind_of, millis};
@@ -56,6 +56,16 @@ impl RequestContext {
         args.push("PX");
         args.push_number(lease_millis(request.hold));
         args
+    }
+
+    /// Returns the same as a script, which replies `granted` or `held`.
+    pub(super) fn set_nx_by_script(&self, request: &AcquireRequest) -> Call {
+        let AcquireRequest { name, lease_id, .. } = request;
+        let mut args = Args::with_capacity(ROOM);
+        args.push(lease_id.to_hex());
+        args.push_number(lease_millis(request.hold));
+        let routing = RoutingPolicy::Behind(*lease_id.as_bytes());
+        Call { routing, ..self.call(&SET_NX, [self.keys.lock(name)], args) }
     }
 
     /// `tombstone` is for how long a mark says that the id was given up; `None` leaves no mark.

@@ -6,9 +6,9 @@ use std::time::Duration;
 use holdline_core::{Clock, LockError, LockName, RenewRequest, Renewed};
 
 use super::requests::RequestContext;
-use super::route::{Purpose, Route, Sent};
 use crate::cluster::{self, Replies, ReplyTimeouts};
 use crate::link::Call;
+use crate::route::{Purpose, Route, Sent};
 
 /// What each call about a name needs.
 pub(super) struct Calls {
@@ -37,7 +37,7 @@ impl Calls {
         lock_key_only: impl Fn() -> Option<Call> + Send + Sync,
     ) -> Result<Sent, LockError> {
         let RequestContext { names, deadline, .. } = &self.context;
-        self.route.send(names, name, purpose, *deadline, call, lock_key_only).await
+        self.route.send(|| names.slot(name), purpose, *deadline, call, lock_key_only).await
     }
 
     /// Returns the slot of a name; 0 where there are none.

@@ -19,12 +19,12 @@ use tokio::sync::oneshot;
 use super::COUNTING;
 use super::calls::Calls;
 use super::names::SEMAPHORE_CHANNEL;
-use super::requests::{PublishVerbs, RequestContext};
-use super::route::Purpose;
+use super::requests::RequestContext;
 use crate::args::Args;
 use crate::error::ENGINE;
 use crate::link::{Call, RoutingPolicy, Subscription, SubscriptionEvent, Value};
 use crate::native::replies::ScriptReply;
+use crate::route::{PublishVerbs, Purpose};
 
 /// How often a waiter asks that may not subscribe.
 const POLL: Duration = Duration::from_secs(1);

@@ -26,7 +26,6 @@ use super::counting;
 use super::names::Names;
 use super::replies::{self, NameState, RedissonHolder};
 use super::requests::{RequestContext, Revocation};
-use super::route::{Purpose, Route};
 use super::wakes::{ChannelName, Wakes};
 use crate::error::ENGINE;
 use crate::keys::Layout;
@@ -34,6 +33,7 @@ use crate::limits::{LAG, MAX_BATCH};
 use crate::native;
 use crate::native::listing::{self, Listings, NameSource, NextNames, Scan, ScanBudget, Shown};
 use crate::options::{Dialect, RedisOptions};
+use crate::route::{Purpose, Route};
 
 /// The engine that shares Redisson's locks. Clones share its connections.
 ///

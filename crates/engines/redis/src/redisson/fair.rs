@@ -13,8 +13,8 @@ use holdline_core::{
 use super::calls::Calls;
 use super::names::{LOCK_CHANNEL, Mapped, Names};
 use super::owner::owner_of;
-use super::requests::{PublishVerbs, RequestContext};
-use super::{FAIR, FAIR_WAIT, route};
+use super::requests::RequestContext;
+use super::{FAIR, FAIR_WAIT};
 use crate::args::Args;
 use crate::error::unavailable;
 use crate::in_flight::InFlight;
@@ -22,6 +22,7 @@ use crate::link::{Call, RoutingPolicy};
 use crate::native;
 use crate::native::record::mode_text;
 use crate::native::requests::{kind_of, millis};
+use crate::route::{self, PublishVerbs};
 
 /// The usual size of the keys, or of the arguments, in bytes.
 const ROOM: usize = 512;

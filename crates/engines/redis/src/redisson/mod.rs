@@ -27,7 +27,6 @@ mod node;
 mod owner;
 mod replies;
 mod requests;
-mod route;
 mod wakes;
 
 use crate::link::Script;

@@ -15,13 +15,14 @@ use holdline_core::{Certainty, Hold, LockError, Purpose, RenewReply, RenewReques
 use super::calls::Calls;
 use super::owner::owner_of;
 use super::requests::RequestContext;
-use super::{RENEW_KEY, RENEW_LOCK, route};
+use super::{RENEW_KEY, RENEW_LOCK};
 use crate::args::Args;
 use crate::error::{protocol, unavailable};
 use crate::in_flight::InFlight;
 use crate::link::{Call, Value};
 use crate::native;
 use crate::native::requests::{kind_of, millis};
+use crate::route;
 
 /// A key of a grant, and what the script must find in it.
 enum Part {

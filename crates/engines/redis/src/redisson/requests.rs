@@ -19,6 +19,7 @@ use crate::limits::MAX_SHOWN;
 use crate::link::{Call, RoutingPolicy, Script};
 use crate::native::record::mode_text;
 use crate::native::requests::{kind_of, millis, token_digits, tombstone_of};
+use crate::route::PublishVerbs;
 
 /// The usual size of the keys, or the arguments, of one name.
 const ROOM: usize = 256;
@@ -32,9 +33,6 @@ pub(super) struct RequestContext {
     pub(super) fencing: bool,
     pub(super) deadline: Duration,
 }
-
-/// How the server publishes: the verbs that a script calls.
-pub(super) type PublishVerbs = &'static str;
 
 impl RequestContext {
     pub(super) fn call(&self, script: &'static Script, keys: Args, arguments: Args) -> Call {

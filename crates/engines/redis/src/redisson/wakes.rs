@@ -20,9 +20,9 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::route::Route;
 use crate::link::{Subscription, SubscriptionEvent};
 use crate::plain::NoHints;
+use crate::route::Route;
 
 /// For how long an unwatched channel stays subscribed.
 const LINGER: Duration = Duration::from_secs(5);

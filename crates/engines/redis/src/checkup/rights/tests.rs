@@ -50,6 +50,16 @@ fn every_command_of_a_script_is_checked() {
 }
 
 #[test]
+fn the_plain_dialect_needs_no_counter_in_a_cluster_and_the_master_term_behind_sentinels() {
+    let forms = |url| needed(&RedisOptions::from_url(url).expect("a good URL")).forms;
+    let cluster = forms("redis-cluster://a?dialect=plain&fencing=off");
+    let counts = cluster.iter().any(|form| form.contains(" C "));
+    assert!(cluster.contains(&"CLUSTER SLOTS") && !counts, "{cluster:?}");
+    let group = forms("redis+sentinel://a/m?dialect=plain");
+    assert!(NEEDED_GROUP.iter().all(|form| group.contains(form)), "{group:?}");
+}
+
+#[test]
 fn every_command_of_a_script_in_a_cluster_is_checked() {
     let options = RedisOptions::from_url("redis-cluster://a,b").expect("a good URL");
     let scripts = crate::native::CLUSTER.texts();

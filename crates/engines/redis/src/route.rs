@@ -4,10 +4,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use holdline_core::{Clock, LockError, LockName};
+use holdline_core::{Clock, LockError};
 
-use super::names::Names;
-use super::requests::PublishVerbs;
 use crate::cluster::{ClusterRouter, SlotRequest};
 use crate::environment::Task;
 use crate::keys::Layout;
@@ -16,13 +14,16 @@ use crate::options::{Publish, RedisOptions};
 use crate::sentinel::{self, ReplicaAcks};
 use crate::sentinel::{granting_run, replica_acks_of};
 
+/// How the server publishes: the verbs that a script calls.
+pub(crate) type PublishVerbs = &'static str;
+
 /// The verbs that publish.
 const PLAIN: PublishVerbs = "PUBLISH";
 const SHARDED: PublishVerbs = "SPUBLISH";
 const BOTH: PublishVerbs = "PUBLISH SPUBLISH";
 
 /// The way to the server of a name.
-pub(super) enum Route {
+pub(crate) enum Route {
     /// One server, or the master of a group.
     Server { link: Link, replica_acks: Option<ReplicaAcks>, clock: Arc<dyn Clock> },
     /// A cluster.
@@ -30,14 +31,14 @@ pub(super) enum Route {
 }
 
 /// The reply to a call, and the run of the server that gave it where that matters.
-pub(super) struct Sent {
-    pub(super) value: Value,
+pub(crate) struct Sent {
+    pub(crate) value: Value,
     facts: Option<Arc<ServerFacts>>,
 }
 
 /// What a call does: what may grant waits while the server may have lost grants, and for replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Purpose {
+pub(crate) enum Purpose {
     /// It may grant.
     Grant,
     /// It keeps grants.
@@ -47,7 +48,7 @@ pub(super) enum Purpose {
 
 impl Route {
     /// Makes a route, which starts to dial at once.
-    pub(super) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Route, LockError> {
+    pub(crate) fn new(options: &RedisOptions, clock: Arc<dyn Clock>) -> Result<Route, LockError> {
         if options.is_of_cluster() {
             let router = ClusterRouter::new(options, clock)?;
             return Ok(Route::Cluster { router, publish: options.publish() });
@@ -58,7 +59,7 @@ impl Route {
     }
 
     /// Waits until there is a connection.
-    pub(super) async fn ready(&self) -> Result<(), LockError> {
+    pub(crate) async fn ready(&self) -> Result<(), LockError> {
         match self {
             Route::Server { link, .. } => link.ready().await?.check_is_alone(),
             Route::Cluster { router, .. } => router.ready().await.map(drop),
@@ -66,7 +67,7 @@ impl Route {
     }
 
     /// Returns the verbs that publish, as Redisson chooses them.
-    pub(super) async fn publish_verbs(&self) -> PublishVerbs {
+    pub(crate) async fn publish_verbs(&self) -> PublishVerbs {
         let Route::Cluster { router, publish } = self else { return PLAIN };
         match publish {
             Publish::Auto => {
@@ -83,7 +84,7 @@ impl Route {
     }
 
     /// Subscribes to a channel, in each form in which messages are published on it.
-    pub(super) async fn subscribe(
+    pub(crate) async fn subscribe(
         &self,
         channel: &str,
         slot: u16,
@@ -106,19 +107,18 @@ impl Route {
     }
 
     /// Runs a task where those of the connection run.
-    pub(super) fn spawn(&self, task: Task<()>) {
+    pub(crate) fn spawn(&self, task: Task<()>) {
         match self {
             Route::Server { link, .. } => link.spawn(task),
             Route::Cluster { router, .. } => router.control().spawn(task),
         }
     }
 
-    /// Sends a call about this name, and, if other names are in it, on no cluster. While the slot
-    /// of the name migrates, `lock_key_only` makes the call that needs no other key.
-    pub(super) async fn send(
+    /// Sends a call about keys of this slot, and, if it is about others too, on no cluster. While
+    /// the slot migrates, `lock_key_only` makes the call that needs no other key.
+    pub(crate) async fn send(
         &self,
-        names: &Names,
-        name: &LockName,
+        slot: impl Fn() -> Result<u16, LockError> + Send + Sync,
         purpose: Purpose,
         deadline: Duration,
         call: impl Fn() -> Call + Send + Sync,
@@ -143,7 +143,7 @@ impl Route {
                 Ok(Sent { value, facts })
             }
             Route::Cluster { router, .. } => {
-                let slot = names.slot(name)?;
+                let slot = slot()?;
                 let request =
                     SlotRequest { slot, deadline, full: &call, lock_key_only: &lock_key_only };
                 Ok(Sent { value: router.send(request).await?, facts: None })
@@ -152,7 +152,7 @@ impl Route {
     }
 
     /// Waits until enough replicas have what was granted, where the options require that.
-    pub(super) async fn confirm(&self, sent: &Sent) -> Result<(), LockError> {
+    pub(crate) async fn confirm(&self, sent: &Sent) -> Result<(), LockError> {
         match self {
             Route::Server { replica_acks: Some(replica_acks), .. } => {
                 let run = sent.facts.as_ref().and_then(|facts| facts.run_id.as_deref());
@@ -162,8 +162,16 @@ impl Route {
         }
     }
 
+    /// Returns the connection to the one server; `None` on a cluster.
+    pub(crate) fn server(&self) -> Option<&Link> {
+        match self {
+            Route::Server { link, .. } => Some(link),
+            Route::Cluster { .. } => None,
+        }
+    }
+
     /// Returns the connections to all servers that have locks.
-    pub(super) async fn masters(&self) -> Result<Vec<Link>, LockError> {
+    pub(crate) async fn masters(&self) -> Result<Vec<Link>, LockError> {
         match self {
             Route::Server { link, .. } => Ok(vec![link.clone()]),
             Route::Cluster { router, .. } => router.masters().await,
@@ -171,14 +179,14 @@ impl Route {
     }
 
     /// Returns how long to wait for the nodes of a cluster.
-    pub(super) fn slowest_trip(&self) -> Option<Duration> {
+    pub(crate) fn slowest_trip(&self) -> Option<Duration> {
         match self {
             Route::Server { .. } => None,
             Route::Cluster { router, .. } => Some(router.slowest_trip()),
         }
     }
 
-    pub(super) fn is_of_cluster(&self) -> bool {
+    pub(crate) fn is_of_cluster(&self) -> bool {
         matches!(self, Route::Cluster { .. })
     }
 }

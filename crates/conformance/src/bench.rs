@@ -30,6 +30,7 @@ pub struct Bench(Arc<BenchParts>);
 
 struct BenchParts {
     factory: Arc<dyn Factory>,
+    scale: Scale,
     time: Time,
     capabilities: Capabilities,
     clients: Vec<Client>,
@@ -91,15 +92,33 @@ impl Bench {
             let other = client.engine.capabilities();
             ensure!(*other == capabilities, "clients of one store differ: {other:?}");
         }
-        Ok(Bench(Arc::new(BenchParts {
+        let scale = factory.scale();
+        Ok(Bench::of(factory, scale, clients, capabilities))
+    }
+
+    /// Returns a bench with the same clients, under unused names and with a slower scale.
+    pub(crate) fn slower(&self) -> Bench {
+        let parts = &self.0;
+        let scale = parts.scale.slower();
+        Bench::of(parts.factory.clone(), scale, parts.clients.clone(), parts.capabilities.clone())
+    }
+
+    fn of(
+        factory: Arc<dyn Factory>,
+        scale: Scale,
+        clients: Vec<Client>,
+        capabilities: Capabilities,
+    ) -> Bench {
+        Bench(Arc::new(BenchParts {
             time: factory.time(),
             factory,
+            scale,
             capabilities,
             clients,
             next_client: AtomicUsize::new(0),
             next_name: AtomicUsize::new(0),
             run: LeaseId::random(&mut Random).short().to_string(),
-        })))
+        }))
     }
 
     pub(crate) fn capabilities(&self) -> &Capabilities {
@@ -111,7 +130,7 @@ impl Bench {
     }
 
     pub(crate) fn scale(&self) -> Scale {
-        self.0.factory.scale()
+        self.0.scale
     }
 
     pub(crate) fn time(&self) -> &Time {

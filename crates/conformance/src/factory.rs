@@ -114,6 +114,12 @@ impl Scale {
         let tolerance = Duration::from_millis(600);
         Scale { lease, tolerance, histories: 150, at_once: 50, kinds_stay: false }
     }
+
+    /// For a machine that was too slow for this scale. The tolerance stays: it must be shorter than
+    /// the shortest hand-off lease too.
+    pub(crate) fn slower(self) -> Scale {
+        Scale { lease: self.lease * 2, at_once: self.at_once.div_ceil(4), ..self }
+    }
 }
 
 /// Something that is done to a store behind its clients' backs.

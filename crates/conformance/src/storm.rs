@@ -125,11 +125,13 @@ impl Storm {
     async fn contend(&self, client: &Client, task: usize) -> Result<(), Failure> {
         // What happens is up to the scheduler anyway; the seed only keeps tasks different.
         let mut random = StdRng::seed_from_u64(task as u64);
-        for _ in 0..ATTEMPTS {
+        // Each keeps a name for a lease and more.
+        let outstays = (task % 2 == 0).then(|| random.random_range(0..ATTEMPTS));
+        for attempt in 0..ATTEMPTS {
             let name = &self.names[random.random_range(0..self.names.len())];
             let behaviour = match random.random_range(0..20) {
-                0 => Behaviour::Outstay,
-                1..=3 => Behaviour::Drop,
+                _ if Some(attempt) == outstays => Behaviour::Outstay,
+                0..=3 => Behaviour::Drop,
                 4..=5 => Behaviour::Try,
                 6..=8 => Behaviour::GiveUp,
                 _ => Behaviour::Hold,

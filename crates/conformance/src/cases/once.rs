@@ -13,7 +13,7 @@ use crate::failure::{Failure, Outcome, Verdict, ensure};
 
 /// Longer than what a busy machine takes for a few commands, and shorter than any engine's longest
 /// lease.
-const SLOT: Duration = Duration::from_secs(16);
+const SLOT: Duration = Duration::from_secs(8);
 
 pub(super) fn cases() -> Vec<Case> {
     vec![

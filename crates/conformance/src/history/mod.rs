@@ -130,8 +130,10 @@ pub async fn hunt(bench: &Bench, first: u64, count: usize) -> Hunt {
     tally.try_seeds(bench, (first..).take(count).collect(), at_once).await;
     if !bench.time().is_manual() {
         // What came too late when many ran may come in time when few do.
-        let late = std::mem::take(&mut tally.void);
-        tally.try_seeds(bench, late, at_once.div_ceil(4)).await;
+        tally.repeat_void(bench, at_once.div_ceil(4)).await;
+        if tally.is_too_few(count) {
+            tally.repeat_void(bench, 1).await;
+        }
     }
     let Some(found) = tally.found else {
         let void = tally.void.len();
@@ -158,6 +160,16 @@ struct Tally {
 }
 
 impl Tally {
+    /// Returns whether too few of this many histories came to their end.
+    fn is_too_few(&self, count: usize) -> bool {
+        self.histories * 2 < count
+    }
+
+    async fn repeat_void(&mut self, bench: &Bench, at_once: usize) {
+        let late = std::mem::take(&mut self.void);
+        self.try_seeds(bench, late, at_once).await;
+    }
+
     /// Plays the histories of these seeds until one differs.
     async fn try_seeds(&mut self, bench: &Bench, seeds: Vec<u64>, at_once: usize) {
         let mut seeds = seeds.into_iter().enumerate();

@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 use std::future::poll_fn;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use holdline_core::contract::QUEUE_HEARTBEAT;
 use holdline_core::table::{Command, Reply, WakeUp};
@@ -17,6 +17,7 @@ use super::oracle::{self, MAX_STATES, PossibleState};
 use super::script::{Action, Fault, Script, Step, Terms, Verb};
 use crate::asking::Random;
 use crate::bench::{Bench, Client, SOON};
+use crate::stalls;
 
 /// How long to wait for a hint on a hand-driven clock, by a real one: nothing travels there.
 const SOON_BY_HAND: Duration = Duration::from_secs(1);
@@ -222,7 +223,8 @@ impl<'a> Player<'a> {
     async fn send(&mut self, actor: usize, command: &Command) -> Seen {
         let client = self.actors[actor].client.clone();
         let engine = &client.engine;
-        match command {
+        let began = Instant::now();
+        let seen = match command {
             Command::Acquire(request) => {
                 let answer = engine.try_acquire(request).await;
                 if let Ok(AcquireReply::Granted { anchor: Some(anchor), .. }) = &answer {
@@ -234,7 +236,9 @@ impl<'a> Player<'a> {
             Command::Release(request) => Seen::Release(engine.release(request).await),
             Command::Inspect(name) => Seen::Inspect(engine.inspect(name).await),
             Command::Operate(operation) => Seen::Operate(engine.operate(operation).await),
-        }
+        };
+        stalls::note(began, Duration::ZERO);
+        seen
     }
 
     /// The outcome is unknown: each state goes on with and without the command.

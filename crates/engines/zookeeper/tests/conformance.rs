@@ -48,6 +48,7 @@ impl RealStore for Store {
         };
         let options = ZooKeeperOptions::from_url(&url)?
             .with_max_waiters(50)
+            .with_connect_timeout(Duration::from_secs(60))
             .with_command_timeout(Duration::from_secs(10));
         ZooKeeperEngine::connect(&options, Arc::new(MachineClock)).await
     }

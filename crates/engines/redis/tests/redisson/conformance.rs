@@ -131,7 +131,8 @@ async fn mutexes() {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn mutexes_without_tokens() {
-    judge!(mutexes_without_tokens, Setup::one(Kind::Mutex, "&fencing=off"));
+    let without = Setup { histories: FEW, ..Setup::one(Kind::Mutex, "&fencing=off") };
+    judge!(mutexes_without_tokens, without);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -3,13 +3,12 @@
 
 const os = require('node:os');
 const { basename } = require('node:path');
-const { setTimeout } = require('node:timers/promises');
 
-const { classes, errorOf } = require('./errors.cjs');
+const { classes, unlessFailed } = require('./errors.cjs');
 const { native, eventLoop, request, Requests } = require('./loop.cjs');
 const locks = require('./locks.cjs');
 
-const { asyncDispose, OURS, answer, held, grantOf, releaseOf } = locks;
+const { asyncDispose, OURS, answer, held, grantOf, releaseOf, takeBack } = locks;
 const { Grant, Lock, Leadership, SlotLock, Locks } = locks;
 const { BusyError, CancelledError, InvalidError, LockError } = classes;
 
@@ -132,8 +131,8 @@ class Client {
     return this.#native.engine;
   }
 
-  #ask(start, signal) {
-    return request(start, signal, this.#requests);
+  async #ask(start, signal) {
+    return unlessFailed(await request(start, signal, this.#requests));
   }
 
   #data(start, signal) {
@@ -155,7 +154,7 @@ class Client {
   async #acquire(Kind, { kind, names, details, rest }, signal, waits = true) {
     this.#check(signal);
     const start = () => this.#native.acquire(eventLoop, kind, names, details, rest, waits);
-    const { grants } = await this.#ask(start, signal);
+    const { grants } = unlessFailed(await request(start, signal, this.#requests));
     return this.#hold(Kind, grants);
   }
 
@@ -294,13 +293,13 @@ class Client {
   }
 
   async close(limit = 5000) {
-    const { json, failure } = native.readTime(limit);
-    if (failure !== undefined) throw errorOf(failure);
+    const { json } = unlessFailed(native.readTime(limit));
     const until = performance.now() + JSON.parse(json);
     this.#isOpen = false;
     const requests = this.#requests;
     requests.giveUp(closed(this.engine));
-    await releaseAll([...held].filter((grant) => grant.requests === requests), until);
+    const grants = [...held].filter((grant) => grant.requests === requests);
+    await takeBack(grants, until, 'its client was closed');
     return this.#shutdown(Math.max(0, until - performance.now()));
   }
 
@@ -324,19 +323,11 @@ class Client {
 const { finish } = Client;
 delete Client.finish;
 
-async function releaseAll(grants, until) {
-  if (grants.length === 0) return;
-  const over = new AbortController();
-  const limit = setTimeout(Math.max(0, until - performance.now()), null, { signal: over.signal });
-  const released = Promise.allSettled(grants.map((grant) => grant.release()));
-  await Promise.race([released, limit.catch(() => {})]);
-  over.abort();
-}
-
 // The process has nothing left to do: it gives back what is held.
 process.on('beforeExit', () => {
   if (held.size > 0) {
-    void releaseAll([...held], performance.now() + LEAVE_WITHIN);
+    const text = 'the process had nothing left to do';
+    void takeBack([...held], performance.now() + LEAVE_WITHIN, text);
     return;
   }
   for (const weak of clients) {
@@ -381,7 +372,8 @@ async function connect(url, options) {
   const program = basename(process.argv[1] ?? '') || 'node';
   const holder = { host: short(os.hostname(), 64), user: short(user(), 32), program: short(program, 64) };
   const at = url ?? urlOfEnvironment();
-  const settled = await request(() => native.connect(eventLoop, at, holder, rest), signal);
+  const connected = request(() => native.connect(eventLoop, at, holder, rest), signal);
+  const settled = unlessFailed(await connected);
   return new Client(OURS, settled.client);
 }
 

@@ -63,6 +63,15 @@ function errorOf(failure) {
   return new (byCode.get(code) ?? LockError)(message, fields);
 }
 
+/**
+ * Returns what became of a request; throws if it failed. An async function calls this after its
+ * `await`, so that the stack of the error names who waits.
+ */
+function unlessFailed(settled) {
+  if (settled.failure !== undefined) throw errorOf(settled.failure);
+  return settled;
+}
+
 /** The error of a lease that is lost for a reason: its word and its text. */
 function lostError(lockName, { word, text }) {
   const message = `the lease of ${JSON.stringify(lockName)} is lost: ${text}`;
@@ -78,4 +87,4 @@ function riskError(lockName, why) {
   return new LockError(message, { code: 'at_risk', lockName, details: { reason: why.word } });
 }
 
-module.exports = { classes, errorOf, lostError, riskError };
+module.exports = { classes, lostError, riskError, unlessFailed };

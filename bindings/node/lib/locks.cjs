@@ -4,7 +4,7 @@
 // Now, so that tests of a program that mock timers later do not have this one.
 const { setTimeout } = require('node:timers');
 
-const { lostError, riskError } = require('./errors.cjs');
+const { lostError, riskError, unlessFailed } = require('./errors.cjs');
 const { eventLoop, follow, look, request } = require('./loop.cjs');
 
 const asyncDispose = Symbol.asyncDispose ?? Symbol.for('nodejs.asyncDispose');
@@ -30,13 +30,24 @@ function letGrow() {
 
 /** Waits for an operation, and returns its data. */
 async function answer(start, signal, requests) {
-  const settled = await request(start, signal, requests);
+  const settled = unlessFailed(await request(start, signal, requests));
   return JSON.parse(settled.json);
 }
 
 /** The outcome of a release, as programs get it. */
 function releaseOf({ confirmed, heldFor = null, lost, failure = null }) {
   return { confirmed, heldFor, lost: lost?.word ?? null, failure };
+}
+
+/** Releases grants, but waits no longer than until then. Their programs learn why. */
+async function takeBack(grants, until, text) {
+  if (grants.length === 0) return;
+  let limit;
+  const isOver = new Promise((resolve) => {
+    limit = setTimeout(resolve, Math.max(0, until - performance.now()));
+  });
+  await Promise.race([Promise.allSettled(grants.map((grant) => grant.takeBack(text))), isOver]);
+  clearTimeout(limit);
 }
 
 /** A signal that aborts when an operation ends, unless the lock was released. */
@@ -99,7 +110,7 @@ class Grant {
 
   /** Keeps the lock until it is lost, or ends. */
   keep(lock) {
-    if (!held.has(this)) return;
+    if (this.#release !== undefined || this.isDetached) return;
     this.#lock = lock;
     this.#isNeeded = true;
   }
@@ -113,7 +124,6 @@ class Grant {
   }
 
   #over() {
-    held.delete(this);
     if (this.#isWatched) garbage.unregister(this);
     this.#lock = null;
   }
@@ -143,25 +153,39 @@ class Grant {
     return this.#release;
   }
 
+  /** Releases for a reason of its own: a job may still run under the lock, and learns it first. */
+  takeBack(text) {
+    if (this.#release === undefined) {
+      this.why = { word: 'released', text };
+      this.#lost?.abort(this.why);
+    }
+    return this.release();
+  }
+
   async #giveBack() {
     this.#over();
-    const { released } = await request(() => eventLoop.release(this.id));
-    this.why = released.lost ?? null;
-    if (this.why !== null) this.#lost?.abort(this.why);
-    return releaseOf(released);
+    try {
+      const { released } = unlessFailed(await request(() => eventLoop.release(this.id)));
+      this.why = released.lost ?? this.why;
+      if (this.why !== null) this.#lost?.abort(this.why);
+      return releaseOf({ ...released, lost: this.why });
+    } finally {
+      held.delete(this);
+    }
   }
 
   async detach() {
     const lease = await answer(() => eventLoop.detach(this.id));
     this.isDetached = true;
     this.#over();
+    held.delete(this);
     eventLoop.forget(this.id);
     return Object.freeze(lease);
   }
 
   /** Ends a slot by a request of its own. */
   end(verb) {
-    const ended = answer(() => eventLoop[verb](this.id));
+    const ended = answer(() => eventLoop[verb](this.id)).finally(() => held.delete(this));
     this.#over();
     this.#release ??= ended.then(
       () => releaseOf({ confirmed: true }),
@@ -319,5 +343,5 @@ class Locks {
 }
 
 module.exports = {
-  asyncDispose, OURS, answer, held, grantOf, releaseOf, Grant, Lock, Leadership, SlotLock, Locks,
+  asyncDispose, OURS, answer, held, grantOf, releaseOf, takeBack, Grant, Lock, Leadership, SlotLock, Locks,
 };

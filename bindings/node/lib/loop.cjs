@@ -8,8 +8,6 @@
 const timers = require('node:timers');
 const { join } = require('node:path');
 
-const { errorOf } = require('./errors.cjs');
-
 const PLATFORM = `${process.platform}-${process.arch}${process.platform === 'linux' ? '-gnu' : ''}`;
 
 function load() {
@@ -123,8 +121,7 @@ class Request {
 
   settle(settled) {
     this.#over();
-    if (settled.failure === undefined) this.#resolve(settled);
-    else this.#reject(errorOf(settled.failure));
+    this.#resolve(settled);
   }
 
   giveUp(reason) {
@@ -146,8 +143,8 @@ class Request {
 }
 
 /**
- * Starts a request, and waits for it; a failure rejects. `signal` gives it up, and so does the
- * client to which `requests` belong.
+ * Starts a request, and resolves with what became of it, which may be a failure. `signal` gives it
+ * up, and so does the client to which `requests` belong.
  */
 function request(start, signal, requests) {
   return new Promise((resolve, reject) => {
@@ -157,10 +154,8 @@ function request(start, signal, requests) {
     const started = start();
     if (typeof started === 'number') {
       waiting.set(started, new Request(started, resolve, reject, signal, requests));
-    } else if (started.failure === undefined) {
-      resolve(started);
     } else {
-      throw errorOf(started.failure);
+      resolve(started);
     }
   });
 }

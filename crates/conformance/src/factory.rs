@@ -118,7 +118,7 @@ impl Scale {
     /// For a machine that was too slow for this scale. The tolerance stays: it must be shorter than
     /// the shortest hand-off lease too.
     pub(crate) fn slower(self) -> Scale {
-        Scale { lease: self.lease * 2, at_once: self.at_once.div_ceil(4), ..self }
+        Scale { lease: self.lease * 2, ..self }
     }
 }
 

@@ -63,26 +63,25 @@ fn row(case: &Case, status: Status) -> Row {
     Row { promise: Some(case.promise), name: case.name.into(), status }
 }
 
-/// Runs these cases, the random histories and the storm. By a real clock they run at once: each
-/// waits most of its time. A hand-driven clock is moved by one at a time.
+/// Runs these cases, the random histories, and then the storm, which keeps the store busy. By a
+/// real clock cases and histories run at once: each waits most of its time. A hand-driven clock is
+/// moved by one at a time.
 async fn run_beside(bench: &Bench, cases: Vec<Case>) -> Vec<Row> {
     let cases = run_some(bench, cases, bench.scale().at_once.max(1));
-    let histories = |bench: Bench| -> BoxFuture<'static, Row> {
-        Box::pin(async move { history::run(&bench).await })
-    };
-    let histories = unspoilt(bench.clone(), histories);
+    let histories = history::run(bench);
+    let mut rows;
+    if bench.time().is_manual() {
+        rows = cases.await;
+        rows.push(histories.await);
+    } else {
+        let (ran, histories) = tokio::join!(cases, histories);
+        rows = ran;
+        rows.push(histories);
+    }
     let storm = |bench: Bench| -> BoxFuture<'static, Row> {
         Box::pin(async move { storm::run(&bench).await })
     };
-    let storm = unspoilt(bench.clone(), storm);
-    if bench.time().is_manual() {
-        let mut rows = cases.await;
-        rows.push(histories.await);
-        rows.push(storm.await);
-        return rows;
-    }
-    let (mut rows, histories, storm) = tokio::join!(cases, histories, storm);
-    rows.extend([histories, storm]);
+    rows.push(unspoilt(bench.clone(), storm).await);
     rows
 }
 

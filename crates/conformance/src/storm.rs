@@ -126,7 +126,7 @@ impl Storm {
         // What happens is up to the scheduler anyway; the seed only keeps tasks different.
         let mut random = StdRng::seed_from_u64(task as u64);
         // Each keeps a name for a lease and more.
-        let outstays = (task % 2 == 0).then(|| random.random_range(0..ATTEMPTS));
+        let outstays = task.is_multiple_of(2).then(|| random.random_range(0..ATTEMPTS));
         for attempt in 0..ATTEMPTS {
             let name = &self.names[random.random_range(0..self.names.len())];
             let behaviour = match random.random_range(0..20) {

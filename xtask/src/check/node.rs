@@ -98,8 +98,10 @@ impl Ground {
     /// The addon, and the programs that the tests start, as other steps have built them.
     fn build(&self) -> Result<(), String> {
         let programs = ["--bin", "holdline", "--bin", "holdline-services", "--lib"];
-        let build = [&["build", "--workspace", "--all-features"], &programs[..]].concat();
-        process::watch(&mut cargo(&build), None, |_| ())
+        // With the tests, for whose sake crates have more features: else most are compiled again.
+        let which = ["build", "--workspace", "--all-features", "--tests"];
+        let mut build = cargo(&[&which, &programs[..]].concat());
+        process::watch(build.args(["--exclude", "holdline-python"]), None, |_| ())
     }
 
     /// Packs the package with this addon, and installs the tarball into an empty folder, without a

@@ -42,6 +42,7 @@ use tokio::task::JoinSet;
 
 use crate::bench::Bench;
 use crate::report::{Row, Status};
+use crate::stalls;
 use play::End;
 pub use script::Script;
 
@@ -126,14 +127,21 @@ pub(crate) async fn run(bench: &Bench) -> Row {
 /// Tries `count` histories from seed `first` on, until one differs. That one is shrunk.
 pub async fn hunt(bench: &Bench, first: u64, count: usize) -> Hunt {
     let at_once = bench.scale().at_once.max(1);
-    let mut tally = Tally::default();
+    let manual = bench.time().is_manual();
+    let mut tally = Tally { strict: manual, ..Tally::default() };
     tally.try_seeds(bench, (first..).take(count).collect(), at_once).await;
-    if !bench.time().is_manual() {
+    if !manual {
         // What came too late when many ran may come in time when few do.
-        tally.repeat_void(bench, at_once.div_ceil(4)).await;
-        if tally.is_too_few(count) {
-            tally.repeat_void(bench, 1).await;
+        let slower = bench.slower();
+        let mut again = std::mem::take(&mut tally.spoilt);
+        again.append(&mut tally.void);
+        tally.try_seeds(&slower, again, at_once.div_ceil(4)).await;
+        let mut again = std::mem::take(&mut tally.spoilt);
+        if tally.histories * 2 < count {
+            again.append(&mut tally.void);
         }
+        tally.strict = true;
+        tally.try_seeds(&slower.slower(), again, 1).await;
     }
     let Some(found) = tally.found else {
         let void = tally.void.len();
@@ -156,20 +164,14 @@ struct Tally {
     commands: usize,
     /// The seeds of those that were void.
     void: Vec<u64>,
+    /// The seeds of those that differed while there was a stall.
+    spoilt: Vec<u64>,
+    /// Whether a stall excuses nothing.
+    strict: bool,
     found: Option<Difference>,
 }
 
 impl Tally {
-    /// Returns whether too few of this many histories came to their end.
-    fn is_too_few(&self, count: usize) -> bool {
-        self.histories * 2 < count
-    }
-
-    async fn repeat_void(&mut self, bench: &Bench, at_once: usize) {
-        let late = std::mem::take(&mut self.void);
-        self.try_seeds(bench, late, at_once).await;
-    }
-
     /// Plays the histories of these seeds until one differs.
     async fn try_seeds(&mut self, bench: &Bench, seeds: Vec<u64>, at_once: usize) {
         let mut seeds = seeds.into_iter().enumerate();
@@ -186,12 +188,13 @@ impl Tally {
                         tokio::time::sleep(STAGGER * u32::try_from(place).unwrap_or(0)).await;
                     }
                     let script = Script::generate(seed, bench.capabilities(), bench.scale());
+                    let stalls = stalls::seen();
                     let (end, steps) = play_within(&bench, &script).await;
-                    (seed, script, end, steps)
+                    (seed, script, end, steps, stalls::seen() > stalls)
                 });
             }
             let Some(done) = running.join_next().await else { return };
-            let (seed, script, end, steps) = match done {
+            let (seed, script, end, steps, stalled) = match done {
                 Ok(done) => done,
                 Err(error) => std::panic::resume_unwind(error.into_panic()),
             };
@@ -201,6 +204,7 @@ impl Tally {
                     self.commands += script.commands();
                 }
                 End::Void => self.void.push(seed),
+                End::Differs(_) if stalled && !self.strict => self.spoilt.push(seed),
                 End::Differs(why) if self.found.is_none() => {
                     let tried = self.histories + 1;
                     self.found = Some(Difference { seed, tried, script, steps, why });

@@ -115,7 +115,10 @@ export class Lock {
   readonly isValid: boolean;
   /** Milliseconds that the lease is still valid, without a further renewal. */
   readonly remaining: number;
-  /** Aborts when the lease is lost; its reason is a `LostError`. A release does not abort it. */
+  /**
+   * Aborts when the lease is lost; its reason is a `LostError`. A release does not abort it, but that
+   * by `close` or at the end of the process does, with the reason `released`.
+   */
   readonly signal: AbortSignal;
   /**
    * Aborts earlier: when an operator revokes the lease, or when renewals fail or it runs out and one
@@ -141,7 +144,7 @@ export class Leadership extends Lock {
   private constructor();
   /** The number of the term, which grows with each leader. */
   readonly term: bigint;
-  /** Stores the value that observers see. */
+  /** Stores the value that `leader` returns. `leaders` yields each term once, with its first value. */
   proclaim(value: string): Promise<void>;
 }
 
@@ -257,12 +260,28 @@ export class LockError extends Error {
   readonly engine: string;
   readonly lockName: string | null;
   /** What the kind has besides, such as `holder`, `field` or `nodes`; times in milliseconds. */
-  readonly details: Record<string, unknown>;
+  readonly details: { readonly [field: string]: unknown };
+}
+/** Who holds a name, as in the JSON of the command line. */
+export interface Holder {
+  /** The fencing token, as a number: the `bigint` of the lock it is of. */
+  readonly fencing_token: number | null;
+  readonly held_for_ms: number | null;
+  readonly left_ms: number | null;
+  /** What the holder states about itself. */
+  readonly about: { readonly host?: string; readonly pid?: number; readonly user?: string;
+    readonly program?: string; readonly reason?: string; readonly [field: string]: unknown };
+  readonly [field: string]: unknown;
 }
 /** Another client holds the name, or is ahead in its queue. */
-export class BusyError extends LockError {}
+export class BusyError extends LockError {
+  readonly details: { readonly holder: Holder | null };
+}
 /** The wait limit passed while another client held the name. */
-export class TimedOutError extends LockError {}
+export class TimedOutError extends LockError {
+  /** `waited` is in milliseconds. */
+  readonly details: { readonly waited: number; readonly holder: Holder | null };
+}
 /** This client gave the request up. */
 export class CancelledError extends LockError {}
 /** The client no longer holds the lease. */

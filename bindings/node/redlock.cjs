@@ -393,7 +393,9 @@ class Redlock extends EventEmitter {
         const reported = this.#report(error);
         const isLast = performance.now() >= end || (retryCount >= 0 && looks > retryCount);
         if (isLast || !mayPass(error)) {
-          const says = `Exceeded ${retryCount} attempts to lock the resource "${resource}".`;
+          const says = mayPass(error)
+            ? `Exceeded ${retryCount} attempts to lock the resource "${resource}".`
+            : `Unable to lock the resource "${resource}": ${error.message}`;
           const attempts = mayPass(error) ? retryCount + 1 : looks;
           throw style.failed(resource, says, style.attempts(this, attempts, reported), error);
         }

@@ -17,7 +17,8 @@ function load() {
   } catch (cause) {
     const message =
       `holdline: ${file} cannot be loaded on ${PLATFORM} with Node ${process.version}. ` +
-      'Packages have the addon for Linux with glibc 2.34 on x64 and arm64; elsewhere, build it from source';
+      'Packages have the addon for Linux with glibc 2.34 on x64 and arm64; elsewhere, build it from ' +
+      'source. A bundler must leave the package `holdline` out, as an external one';
     throw new Error(message, { cause });
   }
 }

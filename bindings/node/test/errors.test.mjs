@@ -23,6 +23,17 @@ test('ESM and CommonJS have the same names and classes', () => {
   assert.deepEqual({ ...named }, { ...required });
 });
 
+test('the stack of an error names who waits', async () => {
+  await ready();
+  const name = aName();
+  const held = await client.lock(name);
+  async function theCaller() {
+    await client.lock(name, { wait: 10 });
+  }
+  await assert.rejects(theCaller(), (error) => error.stack.includes('theCaller'));
+  await held.release();
+});
+
 test('values of a wrong type are a TypeError that names the field', async () => {
   await ready();
   const wrong = [

@@ -13,7 +13,7 @@ import {
   TimedOutError,
   UnsupportedError,
 } from '../index.mjs';
-import { aborted, aName, eventually, LONG, Stores } from './ground.mjs';
+import { aborted, aName, eventually, LONG, SOON, Stores } from './ground.mjs';
 
 const stores = new Stores();
 after(() => stores.stop());
@@ -208,6 +208,36 @@ for (const engine of ['memory', 'local', 'redis', 'redlock', 'postgres']) {
     });
   });
 }
+
+test('close waits for releases that are under way', async () => {
+  const url = await stores.url('redis');
+  const closing = await connect(url);
+  const names = Array.from({ length: 20 }, aName);
+  const locks = await Promise.all(names.map((name) => closing.lock(name, { leaseDuration: LONG })));
+  for (const lock of locks) void lock.release();
+  assert.equal(await closing.close(), true);
+});
+
+test('close and the end of the client tell a job that still runs', async () => {
+  const url = await stores.url('redis');
+  const closing = await connect(url);
+  const other = await connect(url);
+  const name = aName();
+  let begin;
+  const begun = new Promise((resolve) => (begin = resolve));
+  const job = closing.using(name, async (lock) => {
+    const { signal } = lock;
+    begin();
+    await aborted(signal);
+    assert.equal(signal.reason.reason, 'released');
+    return signal;
+  });
+  await begun;
+  assert.equal(await closing.close(), true);
+  await (await other.lock(name, { wait: SOON })).release();
+  await assert.rejects(job, (error) => error instanceof LostError && error.reason === 'released');
+  await other.close();
+});
 
 test('a grant that comes while the client closes is given back', async () => {
   const client = await connect('memory:closing');

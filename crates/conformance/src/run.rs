@@ -63,21 +63,10 @@ fn row(case: &Case, status: Status) -> Row {
     Row { promise: Some(case.promise), name: case.name.into(), status }
 }
 
-/// Runs these cases, the random histories, and then the storm, which keeps the store busy. By a
-/// real clock cases and histories run at once: each waits most of its time. A hand-driven clock is
-/// moved by one at a time.
+/// Runs these cases, then the random histories, then the storm.
 async fn run_beside(bench: &Bench, cases: Vec<Case>) -> Vec<Row> {
-    let cases = run_some(bench, cases, bench.scale().at_once.max(1));
-    let histories = history::run(bench);
-    let mut rows;
-    if bench.time().is_manual() {
-        rows = cases.await;
-        rows.push(histories.await);
-    } else {
-        let (ran, histories) = tokio::join!(cases, histories);
-        rows = ran;
-        rows.push(histories);
-    }
+    let mut rows = run_some(bench, cases, bench.scale().at_once.max(1)).await;
+    rows.push(history::run(bench).await);
     let storm = |bench: Bench| -> BoxFuture<'static, Row> {
         Box::pin(async move { storm::run(&bench).await })
     };

@@ -128,8 +128,10 @@ class Grant {
     this.#lock = null;
   }
 
-  get lost() {
+  /** The signal of the loss. The lock is needed from the first call until then. */
+  lostSignal(lock) {
     if (this.#lost === undefined) {
+      this.keep(lock);
       this.#lost = new Watch(eventLoop.lost(this.id), (why) => {
         this.#isNeeded = false;
         this.watch();
@@ -240,8 +242,7 @@ class Lock {
   }
 
   get signal() {
-    this.#grant.keep(this);
-    return this.#grant.lost;
+    return this.#grant.lostSignal(this);
   }
 
   get atRisk() {

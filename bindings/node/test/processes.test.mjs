@@ -165,7 +165,7 @@ for (const [what, holds] of [
     const { line, exited } = script(
       `${head(url)}
       await (async () => { ${holds(name)} })();
-      ${collect('round < 30')}
+      ${collect('round < 200')}
       say(String((await client.inspect('${name}')).held));`,
       { flags: ['--expose-gc'] },
     );

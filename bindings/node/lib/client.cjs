@@ -370,9 +370,9 @@ async function connect(url, options) {
   if (url !== undefined) checkText('url', url);
   if (signal?.aborted) throw signal.reason;
   const program = basename(process.argv[1] ?? '') || 'node';
-  const holder = { host: short(os.hostname(), 64), user: short(user(), 32), program: short(program, 64) };
+  const holder = [short(os.hostname(), 64), short(user(), 32), short(program, 64)];
   const at = url ?? urlOfEnvironment();
-  const connected = request(() => native.connect(eventLoop, at, holder, rest), signal);
+  const connected = request(() => native.connect(eventLoop, at, ...holder, rest), signal);
   const settled = unlessFailed(await connected);
   return new Client(OURS, settled.client);
 }

@@ -50,7 +50,6 @@ function camelCase(name) {
 
 /** Makes the error of a failure that the native module reports. */
 function errorOf(failure) {
-  if (failure.kind === 'type') return new TypeError(failure.message);
   const details = JSON.parse(failure.details);
   let message = failure.message;
   if (details.field !== undefined) {
@@ -58,6 +57,7 @@ function errorOf(failure) {
     message = message.replaceAll(details.field, field);
     details.field = field;
   }
+  if (failure.kind === 'type') return new TypeError(message);
   const { kind: code, certainty, engine, name } = failure;
   const fields = { code, certainty, engine, lockName: name ?? null, details };
   return new (byCode.get(code) ?? LockError)(message, fields);

@@ -35,7 +35,7 @@ async function answer(start, signal, requests) {
 }
 
 /** The outcome of a release, as programs get it. */
-function releaseOf({ confirmed, heldFor = null, lost, failure = null }) {
+function releaseOf([confirmed, heldFor, lost, failure]) {
   return { confirmed, heldFor, lost: lost?.word ?? null, failure };
 }
 
@@ -168,9 +168,10 @@ class Grant {
     this.#over();
     try {
       const { released } = unlessFailed(await request(() => eventLoop.release(this.id)));
-      this.why = released.lost ?? this.why;
+      const [confirmed, heldFor, lost, failure] = released;
+      this.why = lost ?? this.why;
       if (this.why !== null) this.#lost?.abort(this.why);
-      return releaseOf({ ...released, lost: this.why });
+      return releaseOf([confirmed, heldFor, this.why, failure]);
     } finally {
       held.delete(this);
     }
@@ -190,8 +191,8 @@ class Grant {
     const ended = answer(() => eventLoop[verb](this.id)).finally(() => held.delete(this));
     this.#over();
     this.#release ??= ended.then(
-      () => releaseOf({ confirmed: true }),
-      (error) => releaseOf({ confirmed: false, failure: error.message }),
+      () => releaseOf([true, null, null, null]),
+      (error) => releaseOf([false, null, null, error.message]),
     );
     return ended;
   }

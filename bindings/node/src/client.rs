@@ -17,19 +17,8 @@ use serde_json::{Value as Json, json};
 use tokio::sync::Mutex;
 
 use crate::event_loop::{EventLoop, Started};
-use crate::options::{self, Value};
+use crate::options::{self, Checked, Value};
 use crate::settled::{Client, Outcome, Settled, millis, since_1970};
-
-/// What this process reports about itself: the interpreter's own name would say nothing.
-#[napi(object)]
-pub struct Holder {
-    /// The machine.
-    pub host: String,
-    /// The user.
-    pub user: String,
-    /// The program.
-    pub program: String,
-}
 
 /// What a kind has besides its names.
 #[napi(object)]
@@ -43,15 +32,16 @@ pub struct Details {
     pub count: Option<f64>,
 }
 
-/// Connects to the store that a URL names.
+/// Connects to the store that a URL names, as this user and program of a host.
 #[napi]
 pub fn connect(
     event_loop: &EventLoop,
     url: String,
-    holder: Holder,
+    host: String,
+    user: String,
+    program: String,
     options: Option<Object<'_>>,
 ) -> Result<Started> {
-    let Holder { host, user, program } = holder;
     let pid = Some(std::process::id());
     let holder = HolderFields { host, pid, user, program, ..HolderFields::default() };
     let options = connect_options(options::given(options)?);
@@ -68,10 +58,10 @@ pub fn connect(
 pub fn read_time(value: Unknown<'_>) -> Result<Settled> {
     let time = options::time("limit", &Value::of(value)?);
     let read = time.map_or_else(Outcome::from, |time| Outcome::Data(json!(millis(time))));
-    Ok(Settled::of(read))
+    Ok(Settled::new(0, read, |_| 0))
 }
 
-fn connect_options(given: Vec<(String, Value)>) -> std::result::Result<ClientOptions, Mistake> {
+fn connect_options(given: Vec<(String, Value)>) -> Checked<ClientOptions> {
     let mut options = ClientOptions::default();
     for (key, value) in given {
         options = match key.as_str() {
@@ -108,7 +98,7 @@ impl Client {
         names: Vec<String>,
         details: Option<Details>,
         options: &LockOptions,
-    ) -> std::result::Result<Kind, Mistake> {
+    ) -> Checked<Kind> {
         let Details { value, permits, count } = details.unwrap_or_default();
         let permits = options::whole("permits", permits.unwrap_or(1.0))?;
         let count = options::whole("count", count.unwrap_or(1.0))?;
@@ -129,13 +119,13 @@ impl Client {
         kind.map_err(Mistake::Value)
     }
 
-    fn lease(lease: &str) -> std::result::Result<Lease, Mistake> {
+    fn lease(lease: &str) -> Checked<Lease> {
         serde_json::from_str(lease).map_err(|why| {
             Mistake::Value(LockError::invalid("holdline", "lease", format!("no lease: {why}")))
         })
     }
 
-    fn name(&self, field: &'static str, name: &str) -> std::result::Result<LockName, Mistake> {
+    fn name(&self, field: &'static str, name: &str) -> Checked<LockName> {
         let engine = self.0.capabilities().engine;
         LockName::new(name).map_err(|why| Mistake::Value(LockError::invalid(engine, field, why)))
     }
@@ -230,8 +220,7 @@ impl Client {
         lease_duration: Option<Unknown<'_>>,
     ) -> Result<Started> {
         let client = self.0.clone();
-        let duration = lease_duration.map(Value::of).transpose()?;
-        let duration = duration.map(|value| options::time("lease_duration", &value)).transpose();
+        let duration = options::lease_duration(lease_duration)?;
         let asked = duration.and_then(|duration| Ok((Client::lease(&lease)?, duration)));
         Ok(event_loop.checked(asked, |(lease, duration)| {
             let work = async move {

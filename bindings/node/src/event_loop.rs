@@ -12,13 +12,13 @@ use std::task::{Wake, Waker};
 
 use holdline::LockError;
 use holdline::engine::batch;
-use holdline_bindings::options::Mistake;
 use holdline_bindings::{Grant, Work};
 use napi::bindgen_prelude::{Either, Function, Result, Status};
 use napi::threadsafe_function::{ThreadsafeFunction, ThreadsafeFunctionCallMode};
 use napi_derive::napi;
 use parking_lot::Mutex;
 
+use crate::options::Checked;
 use crate::settled::{Outcome, Settled};
 
 /// A function of the event loop. It does not keep the loop alive.
@@ -110,14 +110,10 @@ impl EventLoop {
     }
 
     /// Starts a request, unless its arguments make none.
-    pub(crate) fn checked<A>(
-        &self,
-        arguments: std::result::Result<A, Mistake>,
-        start: impl FnOnce(A) -> Started,
-    ) -> Started {
-        match arguments {
+    pub(crate) fn checked<A>(&self, made: Checked<A>, start: impl FnOnce(A) -> Started) -> Started {
+        match made {
             Ok(arguments) => start(arguments),
-            Err(mistake) => Either::B(Settled::of(Outcome::from(mistake))),
+            Err(mistake) => Either::B(self.settled(0, Outcome::from(mistake))),
         }
     }
 

@@ -69,9 +69,7 @@ impl EventLoop {
     /// The value cannot be read.
     #[napi]
     pub fn renew(&self, id: u32, lease_duration: Option<Unknown<'_>>) -> Result<Started> {
-        let duration = lease_duration.map(options::Value::of).transpose()?;
-        let duration = duration.map(|value| options::time("lease_duration", &value)).transpose();
-        Ok(self.checked(duration, |duration| {
+        Ok(self.checked(options::lease_duration(lease_duration)?, |duration| {
             self.about(self.grant(id), |grant| {
                 let renewed = |left| Outcome::Data(json!(millis(left)));
                 match duration {

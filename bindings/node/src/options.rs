@@ -7,6 +7,9 @@ use holdline_bindings::options::{Given, Mistake, Unfit};
 use napi::bindgen_prelude::{JsObjectValue, Object, Unknown};
 use napi::{JsValue, Result, ValueType};
 
+/// Arguments, or what is wrong with them.
+pub(crate) type Checked<T> = std::result::Result<T, Mistake>;
+
 const TIME: &str = "milliseconds, or a text such as '10s'";
 
 /// A value of an option.
@@ -129,12 +132,18 @@ fn read_time(text: &str) -> Option<f64> {
 }
 
 /// Reads one time that is no option of a lock.
-pub(crate) fn time(field: &'static str, value: &Value) -> std::result::Result<Duration, Mistake> {
+pub(crate) fn time(field: &'static str, value: &Value) -> Checked<Duration> {
     value.time().map_err(|unfit| unfit.of(field))
 }
 
+/// Reads the duration of a renewal, if there is one.
+pub(crate) fn lease_duration(value: Option<Unknown<'_>>) -> Result<Checked<Option<Duration>>> {
+    let value = value.map(Value::of).transpose()?;
+    Ok(value.map(|value| time("lease_duration", &value)).transpose())
+}
+
 /// Reads a number of permits.
-pub(crate) fn whole(field: &'static str, number: f64) -> std::result::Result<u32, Mistake> {
+pub(crate) fn whole(field: &'static str, number: f64) -> Checked<u32> {
     if number.fract() == 0.0 && (0.0..=f64::from(u32::MAX)).contains(&number) {
         // It is whole, and in the range.
         return Ok(number as u32);

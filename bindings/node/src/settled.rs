@@ -48,18 +48,9 @@ pub struct Settled {
 /// token, and when the slot began, in milliseconds since 1970. An array, since that costs less.
 pub type Granted = (u32, String, String, &'static str, BigInt, Option<f64>);
 
-/// How a lease was released.
-#[napi(object, object_from_js = false)]
-pub struct Released {
-    /// The store confirmed it.
-    pub confirmed: bool,
-    /// How long it was held, in milliseconds, unless it was lost before.
-    pub held_for: Option<f64>,
-    /// Why it had been lost before.
-    pub lost: Option<Why>,
-    /// Why the store did not confirm.
-    pub failure: Option<String>,
-}
+/// How a lease was released: whether the store confirmed it, for how many milliseconds it was held,
+/// why it had been lost before, and why the store did not confirm.
+pub type Released = (bool, Option<f64>, Option<Why>, Option<String>);
 
 /// Why a lease is lost or at risk.
 #[napi(object, object_from_js = false)]
@@ -88,11 +79,6 @@ pub struct Failure {
 }
 
 impl Settled {
-    /// What is known at once, without a request.
-    pub(crate) fn of(outcome: Outcome) -> Settled {
-        Settled::new(0, outcome, |_| 0)
-    }
-
     /// Converts an outcome; `hold` takes a grant over, and returns its number.
     pub(crate) fn new(key: u32, outcome: Outcome, hold: impl Fn(Grant) -> u32) -> Settled {
         let mut settled = Settled { key, ..Settled::default() };
@@ -102,8 +88,8 @@ impl Settled {
                 settled.grants = Some(grants.map(|grant| granted(grant, &hold)).collect());
             }
             Outcome::Client(client) => settled.client = Some(Client(client)),
-            Outcome::Released(release) => settled.released = Some(Released::from(release)),
-            Outcome::Reason(reason) => settled.why = Some(Why::from(reason)),
+            Outcome::Released(release) => settled.released = Some(released(release)),
+            Outcome::Reason(reason) => settled.why = Some(why(reason)),
             Outcome::Data(data) => settled.json = Some(data.to_string()),
             Outcome::Failure(failure) => settled.failure = Some(failure),
         }
@@ -121,21 +107,13 @@ fn granted(grant: Grant, hold: impl Fn(Grant) -> u32) -> Granted {
     (hold(grant), name, lease_id, mode, token, slot_start)
 }
 
-impl From<Release> for Released {
-    fn from(release: Release) -> Released {
-        Released {
-            confirmed: release.confirmed,
-            held_for: release.held_for.map(millis),
-            lost: release.lost.map(Why::from),
-            failure: release.failure,
-        }
-    }
+fn released(release: Release) -> Released {
+    let held_for = release.held_for.map(millis);
+    (release.confirmed, held_for, release.lost.map(why), release.failure)
 }
 
-impl From<Reason> for Why {
-    fn from(reason: Reason) -> Why {
-        Why { word: reason.word, text: reason.text }
-    }
+fn why(reason: Reason) -> Why {
+    Why { word: reason.word, text: reason.text }
 }
 
 impl From<&LockError> for Outcome {
@@ -156,22 +134,26 @@ impl From<&LockError> for Outcome {
 
 impl From<Mistake> for Outcome {
     fn from(mistake: Mistake) -> Outcome {
-        let message = match mistake {
+        match mistake {
             Mistake::Type { field, wanted, given } => {
-                format!("`{}` is {wanted}, not {given}", camel_case(&field))
+                wrong(&field, format!("`{field}` is {wanted}, not {given}"))
             }
-            Mistake::Unknown(key) => format!("there is no option `{}`", camel_case(&key)),
-            Mistake::Value(error) => return Outcome::from(&error),
-        };
-        Outcome::Failure(Failure {
-            kind: "type",
-            message,
-            certainty: "not_applied",
-            engine: "holdline".to_owned(),
-            name: None,
-            details: "{}".to_owned(),
-        })
+            Mistake::Unknown(key) => wrong(&key, format!("there is no option `{key}`")),
+            Mistake::Value(error) => Outcome::from(&error),
+        }
     }
+}
+
+/// A value of a wrong type. JavaScript spells the field in its own way.
+fn wrong(field: &str, message: String) -> Outcome {
+    Outcome::Failure(Failure {
+        kind: "type",
+        message,
+        certainty: "not_applied",
+        engine: "holdline".to_owned(),
+        name: None,
+        details: json!({ "field": field }).to_string(),
+    })
 }
 
 fn value_of(detail: Detail<'_>) -> Value {
@@ -192,16 +174,4 @@ pub(crate) fn millis(time: std::time::Duration) -> f64 {
 /// A moment as JavaScript has it.
 pub(crate) fn since_1970(time: std::time::SystemTime) -> f64 {
     time.duration_since(std::time::UNIX_EPOCH).map_or(0.0, millis)
-}
-
-/// Spells a name as JavaScript does.
-fn camel_case(name: &str) -> String {
-    let mut words = name.split('_');
-    let mut spelled = words.next().unwrap_or_default().to_owned();
-    for word in words {
-        let mut letters = word.chars();
-        spelled.extend(letters.next().map(|first| first.to_ascii_uppercase()));
-        spelled.push_str(letters.as_str());
-    }
-    spelled
 }

@@ -218,7 +218,7 @@ test('close waits for releases that are under way', async () => {
   assert.equal(await closing.close(), true);
 });
 
-test('close and the end of the client tell a job that still runs', async () => {
+test('close reports the loss to a job that still runs', async () => {
   const url = await stores.url('redis');
   const closing = await connect(url);
   const other = await connect(url);

@@ -70,6 +70,8 @@ async fn a_hand_off_costs_as_much_among_forty_waiters_as_among_ten() {
             let requests = cost.transactions + cost.reads;
             println!("{waiters} waiters, {permits} permits, {leaves:?}: {cost:?}");
             let most = most * u64::try_from(waiters).expect("few");
+            // On a slow machine a few requests are repeated, or a heartbeat comes between.
+            let most = most + most / 8;
             assert!(requests <= most, "{requests} for {waiters}, {permits}, {leaves:?}");
         }
     }

@@ -144,7 +144,7 @@ export class Leadership extends Lock {
   private constructor();
   /** The number of the term, which grows with each leader. */
   readonly term: bigint;
-  /** Stores the value that `leader` returns. `leaders` yields each term once, with its first value. */
+  /** Stores the value that `leader` returns. `leaders` yields each term once, with its value then. */
   proclaim(value: string): Promise<void>;
 }
 

@@ -160,6 +160,7 @@ class Grant {
     if (this.#release === undefined) {
       this.why = { word: 'released', text };
       this.#lost?.abort(this.why);
+      this.#risk?.abort(this.why);
     }
     return this.release();
   }

@@ -226,9 +226,10 @@ test('close reports the loss to a job that still runs', async () => {
   let begin;
   const begun = new Promise((resolve) => (begin = resolve));
   const job = closing.using(name, async (lock) => {
-    const { signal } = lock;
+    const { signal, atRisk } = lock;
     begin();
-    await aborted(signal);
+    await aborted(atRisk);
+    assert.ok(atRisk.reason instanceof LostError);
     assert.equal(signal.reason.reason, 'released');
     return signal;
   });
